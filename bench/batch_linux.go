@@ -21,52 +21,52 @@ const (
 // measureBatch measures how fast a client enqueues a file of jobs with given ids. Such a file is one batch of many
 // requests. It also measures how much the batch delays another client.
 func (b *bench) measureBatch(s *service) error {
-	n := b.size(batchJobs, batchJobs/10)
-	var files, duringBatch, withoutBatch throughput
-	for i := range b.pairs {
+	n := b.itemCount(batchJobs, batchJobs/10)
+	var fileBatches, duringBatch, withoutBatch throughput
+	for i := range b.rounds {
 		idle, err := s.enqueueConcurrently(1, time.Second)
 		if err != nil {
 			return err
 		}
-		withoutBatch.waits = append(withoutBatch.waits, idle.waits...)
+		withoutBatch.latencies = append(withoutBatch.latencies, idle.latencies...)
 		file := filepath.Join(b.dir, "jobs.jsonl")
 		if err := writeJobs(file, i, n); err != nil {
 			return err
 		}
-		var took time.Duration
+		var elapsed time.Duration
 		other, err := s.enqueueWhile(func() error {
 			began := time.Now()
 			err := b.enqueueFile(s, file, n)
-			took = time.Since(began)
+			elapsed = time.Since(began)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		files.rates = append(files.rates, float64(n)/took.Seconds())
-		duringBatch.waits = append(duringBatch.waits, other.waits...)
+		fileBatches.rates = append(fileBatches.rates, float64(n)/elapsed.Seconds())
+		duringBatch.latencies = append(duringBatch.latencies, other.latencies...)
 	}
-	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), files.String(), "", "",
-		"≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
-	p99 := quantile(duringBatch.waits, 0.99)
+	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), fileBatches.String(), "", "",
+		"≥ " + formatRate(minBatchRate), ""}, median(fileBatches.rates) >= minBatchRate)
+	p99 := quantile(duringBatch.latencies, 0.99)
 	b.report.judge(row{"`enqueue` by another client during this `enqueue --file`, p99",
-		ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(duringBatch.waits, 1))),
-		"without `enqueue --file` " + ms(quantile(withoutBatch.waits, 0.99)), "",
-		"≤ " + ms(maxOtherClientP99.Seconds()), ""},
+		formatMillis(p99) + fmt.Sprintf(" (worst %s)", formatMillis(quantile(duringBatch.latencies, 1))),
+		"without `enqueue --file` " + formatMillis(quantile(withoutBatch.latencies, 0.99)), "",
+		"≤ " + formatMillis(maxOtherClientP99.Seconds()), ""},
 		p99 <= maxOtherClientP99.Seconds())
 	return nil
 }
 
 // writeJobs writes a file of n jobs, one per line. Each id contains the number of the file, so that no two files
 // contain the same id.
-func writeJobs(path string, file, n int) error {
+func writeJobs(path string, fileNumber, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(f)
 	for i := range n {
-		fmt.Fprintf(out, `{"id":"file%d-job%06d","command":"true"}`+"\n", file, i)
+		fmt.Fprintf(out, `{"id":"file%d-job%06d","command":"true"}`+"\n", fileNumber, i)
 	}
 	return errors.Join(out.Flush(), f.Close())
 }
@@ -106,6 +106,6 @@ func (s *service) enqueueWhile(do func() error) (throughput, error) {
 		if err := l.request(enqueueRequest); err != nil {
 			return c, errors.Join(err, <-done)
 		}
-		c.waits = append(c.waits, time.Since(began).Seconds())
+		c.latencies = append(c.latencies, time.Since(began).Seconds())
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// facts lists what must be true in the database after n jobs have run and the service has stopped. Each SQL
-// statement returns a count.
-var facts = []struct {
-	what string
-	sql  string
-	want func(n int) int
+// databaseChecks lists what must be true in the database after n jobs have run and the service has stopped. Each
+// SQL statement returns a count.
+var databaseChecks = []struct {
+	counted string
+	sql     string
+	want    func(n int) int
 }{
 	{"jobs", `SELECT count(*) FROM jobs`, wantAll},
 	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantAll},
@@ -29,24 +29,25 @@ var facts = []struct {
 	{"jobs with exactly one event \"enqueued\"",
 		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
 	{"jobs with exactly one event \"ended\"",
-		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
+		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`,
+		wantAll},
 	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
-// outputFact is the SQL statement that counts the attempts whose stored output contains a text.
-const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
+// countOutputsSQL is the SQL statement that counts the attempts whose stored output contains a text.
+const countOutputsSQL = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// checkAndRemove checks that a service shows n completed jobs correctly. Then it stops the service, checks the database
-// and removes the directory of the service.
-func (b *bench) checkAndRemove(s *service, n int, output string) error {
+// checkAndRemove checks that a service shows n completed jobs correctly. Then it stops the service, checks the
+// database and removes the directory of the service.
+func (b *bench) checkAndRemove(s *service, n int, wantOutput string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
 		return err
 	}
-	return b.checkTables(s, n, output)
+	return b.checkDatabaseAndRemove(s, n, wantOutput)
 }
 
 // checkAttempts checks that the service shows one successful attempt of each of n jobs. The database alone does
@@ -69,36 +70,36 @@ func (s *service) checkAttempts(n int) error {
 	return nil
 }
 
-// checkTables checks the database of a stopped service, and then removes the directory of the
+// checkDatabaseAndRemove checks the database of a stopped service, and then removes the directory of the
 // service.
-func (b *bench) checkTables(s *service, n int, output string) error {
+func (b *bench) checkDatabaseAndRemove(s *service, n int, wantOutput string) error {
 	db, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	var wrong []error
-	for _, f := range facts {
+	var mismatches []error
+	for _, f := range databaseChecks {
 		var got int
 		if err := db.QueryRow(f.sql).Scan(&got); err != nil {
-			return fmt.Errorf("cannot count the %s: %w", f.what, err)
+			return fmt.Errorf("cannot count the %s: %w", f.counted, err)
 		}
 		if want := f.want(n); got != want {
-			wrong = append(wrong, fmt.Errorf("check: %d %s, want %d", got, f.what, want))
+			mismatches = append(mismatches, fmt.Errorf("check: %d %s, want %d", got, f.counted, want))
 		}
 	}
-	if output != "" {
+	if wantOutput != "" {
 		var got int
-		if err := db.QueryRow(outputFact, output).Scan(&got); err != nil || got != n {
-			wrong = append(wrong, fmt.Errorf("check: %d attempts with their output, want %d (%v)", got, n, err))
+		if err := db.QueryRow(countOutputsSQL, wantOutput).Scan(&got); err != nil || got != n {
+			mismatches = append(mismatches, fmt.Errorf("check: %d attempts with their output, want %d (%v)", got, n, err))
 		}
 	}
 	var verdict string
 	if err := db.QueryRow(`PRAGMA integrity_check`).Scan(&verdict); err != nil || verdict != "ok" {
-		wrong = append(wrong, fmt.Errorf("integrity_check: %s (%v)", verdict, err))
+		mismatches = append(mismatches, fmt.Errorf("integrity_check: %s (%v)", verdict, err))
 	}
-	if len(wrong) > 0 {
-		return errors.Join(wrong...)
+	if len(mismatches) > 0 {
+		return errors.Join(mismatches...)
 	}
 	return os.RemoveAll(s.dir)
 }

@@ -13,14 +13,14 @@ import (
 
 // These constants are the targets and settings for a queue with many ended jobs.
 const (
-	maxReadTime = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
-	maxDryRun   = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
-	keptShare   = 10                     // the measured removal of jobs keeps one of every keptShare jobs
+	maxReadTime      = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
+	maxDryRun        = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
+	retentionDivisor = 10                     // the measured removal of jobs keeps one of every retentionDivisor jobs
 )
 
-// endedSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they had run
-// one after another.
-var endedSQL = []string{
+// insertEndedJobsSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they
+// had run one after another.
+var insertEndedJobsSQL = []string{
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
 			started_at, ended_at, exit_code, worker, terms, stored)
@@ -35,9 +35,9 @@ var endedSQL = []string{
 
 // measureEndedJobs measures how much a million ended jobs slow down the queue. It also measures how much
 // another client is delayed while most of these jobs are removed.
-func (b *bench) measureEndedJobs(empty *service) (err error) {
-	n := b.size(1_000_000, 100_000)
-	full, err := b.serveEnded(n)
+func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
+	n := b.itemCount(1_000_000, 100_000)
+	full, err := b.serveEndedJobs(n)
 	if err != nil {
 		return err
 	}
@@ -45,15 +45,15 @@ func (b *bench) measureEndedJobs(empty *service) (err error) {
 	if err := b.measureReadCommands(full, n); err != nil {
 		return err
 	}
-	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended jobs", n)); err != nil {
+	if err := b.compareCosts([2]*service{emptyQueue, full}, [2]int{0, n}, fmt.Sprintf("%d ended jobs", n)); err != nil {
 		return err
 	}
 	return b.measureRetention(full, n)
 }
 
-// serveEnded starts a service on a queue that contains n ended jobs.
-func (b *bench) serveEnded(n int) (*service, error) {
-	s, err := b.serve()
+// serveEndedJobs starts a service on a queue that contains n ended jobs.
+func (b *bench) serveEndedJobs(n int) (*service, error) {
+	s, err := b.startService()
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	}
 	const span = 20 * 24 * time.Hour
 	from, step := time.Now().Add(-span).UnixMilli(), span.Milliseconds()/int64(n)
-	for _, text := range endedSQL {
+	for _, text := range insertEndedJobsSQL {
 		if _, err := db.Exec(text, sql.Named("n", n), sql.Named("from", from), sql.Named("step", step)); err != nil {
 			return nil, errors.Join(fmt.Errorf("fill: %w", err), db.Close())
 		}
@@ -76,14 +76,14 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	if err := db.Close(); err != nil {
 		return nil, err
 	}
-	return b.serveIn(s.dir)
+	return b.startServiceIn(s.dir)
 }
 
 // measureReadCommands measures the commands that only read the queue. Each command runs as a process.
 func (b *bench) measureReadCommands(s *service, n int) error {
 	for _, look := range []struct {
-		words []string
-		limit time.Duration
+		args    []string
+		maxTime time.Duration
 	}{
 		{[]string{"list"}, maxReadTime},
 		{[]string{"list", "-s", "dead"}, maxReadTime},
@@ -91,23 +91,23 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 		{[]string{"show", fmt.Sprint(n / 2)}, maxReadTime},
 		{[]string{"cleanup", "--dry-run"}, maxDryRun},
 	} {
-		var waits []float64
-		for range 4 * b.pairs {
-			cmd := exec.Command(b.bin, append([]string{"--dir", s.dir}, look.words...)...)
+		var runTimes []float64
+		for range 4 * b.rounds {
+			cmd := exec.Command(b.bin, append([]string{"--dir", s.dir}, look.args...)...)
 			cmd.Env = plainEnv(s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
-				return fmt.Errorf("%v: %w", look.words, err)
+				return fmt.Errorf("%v: %w", look.args, err)
 			}
-			waits = append(waits, time.Since(began).Seconds())
+			runTimes = append(runTimes, time.Since(began).Seconds())
 		}
-		what := "`" + look.words[0]
-		for _, w := range look.words[1:] {
+		what := "`" + look.args[0]
+		for _, w := range look.args[1:] {
 			what += " " + w
 		}
-		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), ms(median(waits)) + " (worst " +
-			ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.limit.Seconds()), ""},
-			median(waits) <= look.limit.Seconds())
+		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), formatMillis(median(runTimes)) + " (worst " +
+			formatMillis(quantile(runTimes, 1)) + ")", "", "", "≤ " + formatMillis(look.maxTime.Seconds()), ""},
+			median(runTimes) <= look.maxTime.Seconds())
 	}
 	return nil
 }
@@ -115,8 +115,8 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 // measureRetention removes most of the ended jobs while another client enqueues. It measures how long the removal takes
 // and how much it delays the client.
 func (b *bench) measureRetention(s *service, n int) error {
-	keep := n / keptShare
-	var took time.Duration
+	keep := n / retentionDivisor
+	var elapsed time.Duration
 	other, err := s.enqueueWhile(func() error {
 		began := time.Now()
 		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
@@ -126,7 +126,7 @@ func (b *bench) measureRetention(s *service, n int) error {
 		for {
 			have, err := s.completedCount()
 			if err != nil || have <= keep {
-				took = time.Since(began)
+				elapsed = time.Since(began)
 				return err
 			}
 			select {
@@ -139,10 +139,11 @@ func (b *bench) measureRetention(s *service, n int) error {
 	if err != nil {
 		return err
 	}
-	p99 := quantile(other.waits, 0.99)
+	p99 := quantile(other.latencies, 0.99)
 	b.report.judge(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99", n-keep),
-		ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
-		rate(float64(n-keep)/took.Seconds()) + " jobs removed", "", "≤ " + ms(maxOtherClientP99.Seconds()), ""},
+		formatMillis(p99) + " (worst " + formatMillis(quantile(other.latencies, 1)) + ")",
+		formatRate(float64(n-keep)/elapsed.Seconds()) + " jobs removed", "",
+		"≤ " + formatMillis(maxOtherClientP99.Seconds()), ""},
 		p99 <= maxOtherClientP99.Seconds())
 	return nil
 }

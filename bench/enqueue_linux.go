@@ -24,57 +24,61 @@ var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params"
 // measureEnqueue measures enqueues through the socket, which are stored durably before the reply. It compares them
 // with a loop of write and fsync, and with SQLite alone with the same schema.
 func (b *bench) measureEnqueue(s *service) error {
-	raw, err := b.openRaw(s)
+	raw, err := b.newRawQueue(s)
 	if err != nil {
 		return err
 	}
 	defer raw.close()
-	span := time.Duration(b.size(1000, 500)) * time.Millisecond
-	var one, many, rawOne, syncs, batch, rawBatch throughput
-	for range b.pairs {
+	span := time.Duration(b.itemCount(1000, 500)) * time.Millisecond
+	var oneClient, manyClients, rawEnqueues, fsyncs, batches, rawBatches throughput
+	for range b.rounds {
 		for _, w := range []struct {
 			run    func() (throughput, error)
 			result *throughput
 		}{
-			{func() (throughput, error) { return b.syncFor(span) }, &syncs},
-			{func() (throughput, error) { return raw.enqueueFor(span) }, &rawOne},
-			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &one},
-			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &many},
-			{func() (throughput, error) { return raw.batch(queue.MaxJobsPerRequest) }, &rawBatch},
-			{func() (throughput, error) { return s.batch(queue.MaxJobsPerRequest) }, &batch},
+			{func() (throughput, error) { return b.writeAndSyncFor(span) }, &fsyncs},
+			{func() (throughput, error) { return raw.enqueueFor(span) }, &rawEnqueues},
+			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &oneClient},
+			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &manyClients},
+			{func() (throughput, error) { return raw.enqueueBatch(queue.MaxJobsPerRequest) }, &rawBatches},
+			{func() (throughput, error) { return s.enqueueBatch(queue.MaxJobsPerRequest) }, &batches},
 		} {
 			c, err := w.run()
 			if err != nil {
 				return err
 			}
 			w.result.rates = append(w.result.rates, c.rates...)
-			w.result.waits = append(w.result.waits, c.waits...)
+			w.result.latencies = append(w.result.latencies, c.latencies...)
 		}
 	}
-	compare := func(what string, c, baseline *throughput, name string) {
-		b.report.add(what, c.String(), name+" "+baseline.String(), asRatio(median(ratios(c.rates, baseline.rates))))
+	compare := func(measurement string, measured, baseline *throughput, baselineName string) {
+		b.report.add(measurement, measured.String(), baselineName+" "+baseline.String(),
+			formatRatio(median(ratios(measured.rates, baseline.rates))))
 	}
-	compare("durable enqueues, 1 client", &one, &syncs, "write + fsync")
-	compare("durable enqueues, 1 client", &one, &rawOne, "SQLite without queuectl")
-	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
-	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + rawOne.String(),
-		asRatio(median(ratios(many.rates, rawOne.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
-	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batch, &rawBatch,
+	compare("durable enqueues, 1 client", &oneClient, &fsyncs, "write + fsync")
+	compare("durable enqueues, 1 client", &oneClient, &rawEnqueues, "SQLite without queuectl")
+	compare("durable enqueues, 64 clients", &manyClients, &fsyncs, "write + fsync")
+	b.report.judge(row{"durable enqueues, 64 clients", manyClients.String(),
+		"SQLite without queuectl " + rawEnqueues.String(),
+		formatRatio(median(ratios(manyClients.rates, rawEnqueues.rates))), "≥ " + formatRate(minRate), ""},
+		median(manyClients.rates) >= minRate)
+	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batches, &rawBatches,
 		"SQLite without queuectl, one commit")
 	return nil
 }
 
-// throughput is the result of clients that enqueue. rates contains, for each run, the jobs per second. waits
-// contains the duration of each request, in seconds.
+// throughput is the result of clients that enqueue. rates contains, for each run, the jobs per second.
+// latencies contains the duration of each request, in seconds.
 type throughput struct {
-	rates, waits []float64
+	rates, latencies []float64
 }
 
 func (t *throughput) String() string {
-	if len(t.waits) <= len(t.rates) {
-		return rate(median(t.rates))
+	if len(t.latencies) <= len(t.rates) {
+		return formatRate(median(t.rates))
 	}
-	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(t.rates)), ms(median(t.waits)), ms(quantile(t.waits, 0.99)))
+	return fmt.Sprintf("%s (p50 %s, p99 %s)", formatRate(median(t.rates)), formatMillis(median(t.latencies)),
+		formatMillis(quantile(t.latencies, 0.99)))
 }
 
 // enqueueConcurrently lets a number of clients enqueue for the given time. Each client has its own connection
@@ -94,34 +98,34 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	began := time.Now()
 	for i, l := range lines {
 		loops.Go(func() {
-			waits[i], failed[i] = repeat(began.Add(span), func() error { return l.request(enqueueRequest) })
+			waits[i], failed[i] = repeatUntil(began.Add(span), func() error { return l.request(enqueueRequest) })
 		})
 	}
 	loops.Wait()
 	took := time.Since(began).Seconds()
 	var c throughput
 	for _, w := range waits {
-		c.waits = append(c.waits, w...)
+		c.latencies = append(c.latencies, w...)
 	}
-	c.rates = []float64{float64(len(c.waits)) / took}
+	c.rates = []float64{float64(len(c.latencies)) / took}
 	return c, errors.Join(failed...)
 }
 
-// repeat calls a function repeatedly until the given time. It returns the duration of each call, in seconds.
-func repeat(end time.Time, do func() error) (waits []float64, err error) {
-	for now := time.Now(); now.Before(end); {
+// repeatUntil calls a function repeatedly until the given time. It returns the duration of each call, in seconds.
+func repeatUntil(deadline time.Time, do func() error) (durations []float64, err error) {
+	for now := time.Now(); now.Before(deadline); {
 		if err := do(); err != nil {
-			return waits, err
+			return durations, err
 		}
 		next := time.Now()
-		waits = append(waits, next.Sub(now).Seconds())
+		durations = append(durations, next.Sub(now).Seconds())
 		now = next
 	}
-	return waits, nil
+	return durations, nil
 }
 
-// batch enqueues n jobs with one request.
-func (s *service) batch(n int) (throughput, error) {
+// enqueueBatch enqueues n jobs with one request.
+func (s *service) enqueueBatch(n int) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
 		return throughput{}, err
@@ -135,22 +139,22 @@ func (s *service) batch(n int) (throughput, error) {
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// syncFor repeatedly writes a page to a file and syncs the file, for the given time.
-func (b *bench) syncFor(span time.Duration) (throughput, error) {
-	write, done, err := b.syncer()
+// writeAndSyncFor repeatedly writes a page to a file and syncs the file, for the given time.
+func (b *bench) writeAndSyncFor(span time.Duration) (throughput, error) {
+	write, done, err := b.newPageWriter()
 	if err != nil {
 		return throughput{}, err
 	}
 	began := time.Now()
-	waits, err := repeat(began.Add(span), write)
-	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits},
+	waits, err := repeatUntil(began.Add(span), write)
+	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencies: waits},
 		errors.Join(err, done())
 }
 
-// syncer creates a file and returns two functions. The first function writes the next page of the file and syncs
-// the file. After the last page, it continues with the first page. So the file needs no new blocks, like a WAL that
-// has reached its full size. The second function closes the file.
-func (b *bench) syncer() (write, done func() error, err error) {
+// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs the
+// file. After the last page, it continues with the first page. So the file needs no new blocks, like a WAL that has
+// reached its full size. closeFile closes the file.
+func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))
 	if err != nil {
@@ -166,7 +170,7 @@ func (b *bench) syncer() (write, done func() error, err error) {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	n := int64(0)
-	write = func() error {
+	writePage = func() error {
 		n++
 		page[0] = byte(n)
 		if _, err := f.WriteAt(page, n%pages*pageBytes); err != nil {
@@ -174,5 +178,5 @@ func (b *bench) syncer() (write, done func() error, err error) {
 		}
 		return syscall.Fsync(int(f.Fd()))
 	}
-	return write, f.Close, nil
+	return writePage, f.Close, nil
 }

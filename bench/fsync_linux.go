@@ -34,7 +34,7 @@ func (b *bench) checkFsyncs() error {
 // traceEnqueues lets clients enqueue for half a second while strace traces a service. It returns the number of
 // replies and of fsyncs in the trace.
 func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
-	s, err := b.serve()
+	s, err := b.startService()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -66,8 +66,8 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	}
 	defer f.Close()
 	answers, syncs, err = readTrace(bufio.NewScanner(f))
-	if err == nil && answers != len(done.waits) {
-		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", answers, len(done.waits))
+	if err == nil && answers != len(done.latencies) {
+		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", answers, len(done.latencies))
 	}
 	return answers, syncs, err
 }
@@ -81,8 +81,8 @@ var (
 // traceState is the state of readTrace after a line of the trace. A position is a line number of the trace.
 type traceState struct {
 	unfinishedCalls map[string]call // by thread, the system call that has not returned
-	request         map[string]int  // by connection, the position at which the service had read the last request
-	written         int             // position of the last write to the WAL
+	requestLines    map[string]int  // by connection, the position at which the service had read the last request
+	lastWrite       int             // position of the last write to the WAL
 	walSyncs        []walSync       // fsyncs of the WAL that have returned 0
 	answers         int
 	problems        []error
@@ -102,11 +102,11 @@ type walSync struct{ lastWrite int }
 // readTrace reads a trace. It counts the replies and the successful fsyncs of the WAL. It returns an error if the
 // service sent a reply too early.
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
-	t := &traceState{unfinishedCalls: map[string]call{}, request: map[string]int{}}
+	t := &traceState{unfinishedCalls: map[string]call{}, requestLines: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
 		if m := callLine.FindStringSubmatch(text); m != nil {
-			c := call{m[2], m[3], m[4], m[5], at, t.written}
+			c := call{m[2], m[3], m[4], m[5], at, t.lastWrite}
 			t.beginCall(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
@@ -132,10 +132,10 @@ const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 func (t *traceState) beginCall(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
-		t.written = c.line
+		t.lastWrite = c.line
 	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, answerStart):
 		t.answers++
-		asked := t.request[c.fd]
+		asked := t.requestLines[c.fd]
 		if n := len(t.walSyncs); n > 0 && asked > 0 && t.walSyncs[n-1].lastWrite > asked {
 			return
 		}
@@ -147,15 +147,15 @@ func (t *traceState) beginCall(c call) {
 }
 
 // endCall handles the return of a call.
-func (t *traceState) endCall(c call, tail string, at int) {
+func (t *traceState) endCall(c call, resultText string, returnLine int) {
 	switch c.name {
 	case "fsync", "fdatasync":
-		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(tail, "= 0") {
+		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(resultText, "= 0") {
 			t.walSyncs = append(t.walSyncs, walSync{c.lastWrite})
 		}
 	case "read", "recvfrom":
-		if strings.Contains(c.args+tail, `{\"jsonrpc\"`) {
-			t.request[c.fd] = at
+		if strings.Contains(c.args+resultText, `{\"jsonrpc\"`) {
+			t.requestLines[c.fd] = returnLine
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realDisk returns the name of the file system that contains a directory. It returns an error for a file system
+// diskFileSystem returns the name of the file system that contains a directory. It returns an error for a file system
 // in memory.
-func realDisk(dir string) (string, error) {
+func diskFileSystem(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return "", fmt.Errorf("cannot check the file system of %s: %w", dir, err)
@@ -46,9 +46,9 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// ownCPU returns the CPU time of a process and its threads, without its child processes. It reads the CPU clock
+// processCPU returns the CPU time of a process and its threads, without its child processes. It reads the CPU clock
 // of the process, because the times in /proc have a resolution of only 10 ms.
-func ownCPU(pid int) (time.Duration, error) {
+func processCPU(pid int) (time.Duration, error) {
 	const allThreads = 2 // selects the clock of the whole process (CPUCLOCK_SCHED)
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {

@@ -23,16 +23,16 @@ type bench struct {
 	dir             string // temporary directory on a real disk
 	bin             string // path of the shipped program
 	hello           string // path of a Go program that only prints a greeting
-	self            string // path of this program
+	selfPath        string // path of this program
 	quick           bool
 	smoke           bool
-	pairs           int // number of runs of each measurement
-	jobs            int // number of jobs in a drain
+	rounds          int // number of runs of each measurement
+	drainJobs       int // number of jobs in a drain
 	report          report
 	servicesStarted int // number of services already started; part of the name of the next service's directory
-	// user is the account that jobs run as, in runners that root starts. It is "" if the service starts its own
+	// jobUser is the account that jobs run as, in runners that root starts. It is "" if the service starts its own
 	// runner.
-	user string
+	jobUser string
 }
 
 // subjects lists the measurements, in the order of the report.
@@ -56,8 +56,8 @@ var subjects = []struct {
 }
 
 func main() {
-	if spec, ok := os.LookupEnv(bareVariable); ok {
-		bareMain(spec)
+	if spec, ok := os.LookupEnv(bareLoopVariable); ok {
+		runBareLoop(spec)
 		return
 	}
 	b := &bench{}
@@ -67,9 +67,9 @@ func main() {
 		"change the exit code")
 	flag.BoolVar(&b.smoke, "smoke", false, "take each measurement once, as small as possible, to check that it works; "+
 		"missed targets do not change the exit code")
-	flag.IntVar(&b.pairs, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
-	flag.IntVar(&b.jobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
-	flag.StringVar(&b.user, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners "+
+	flag.IntVar(&b.rounds, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
+	flag.IntVar(&b.drainJobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
+	flag.StringVar(&b.jobUser, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners "+
 		"of root; needs root")
 	flag.Parse()
 	b.setDefaults()
@@ -83,49 +83,49 @@ func main() {
 }
 
 func (b *bench) setDefaults() {
-	if b.pairs <= 0 {
-		b.pairs = b.size(5, 2)
+	if b.rounds <= 0 {
+		b.rounds = b.itemCount(5, 2)
 		if b.smoke {
-			b.pairs = 1
+			b.rounds = 1
 		}
 	}
-	if b.jobs <= 0 {
-		b.jobs = b.size(3000, 600)
+	if b.drainJobs <= 0 {
+		b.drainJobs = b.itemCount(3000, 600)
 	}
 }
 
-// smokeShare is the factor by which -smoke measures fewer items than -quick.
-const smokeShare = 20
+// smokeDivisor is the factor by which -smoke measures fewer items than -quick.
+const smokeDivisor = 20
 
-// size chooses how many items to measure: the first number by default, the second with -quick, and even fewer with
-// -smoke (see smokeShare).
-func (b *bench) size(whole, short int) int {
+// itemCount chooses how many items to measure: the first number by default, the second with -quick, and even fewer with
+// -smoke (see smokeDivisor).
+func (b *bench) itemCount(fullCount, quickCount int) int {
 	if b.smoke {
-		return max(1, short/smokeShare)
+		return max(1, quickCount/smokeDivisor)
 	}
 	if b.quick {
-		return short
+		return quickCount
 	}
-	return whole
+	return fullCount
 }
 
 // run measures the selected subjects and prints the table. It also prints the table if a subject fails, because
 // the other results are valid.
-func (b *bench) run(dir, only string) (err error) {
+func (b *bench) run(dir, subjectNames string) (err error) {
 	if err := b.prepare(dir); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	kind, err := realDisk(b.dir)
+	kind, err := diskFileSystem(b.dir)
 	if err != nil {
 		return err
 	}
 	asked := map[string]bool{}
-	for _, name := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
+	for _, name := range strings.FieldsFunc(subjectNames, func(r rune) bool { return r == ',' }) {
 		asked[name] = true
 	}
 	began := time.Now()
-	var failed []error
+	var failures []error
 	for _, s := range subjects {
 		if len(asked) > 0 && !asked[s.name] {
 			continue
@@ -133,20 +133,20 @@ func (b *bench) run(dir, only string) (err error) {
 		fmt.Fprintf(os.Stderr, "bench: %s …\n", s.name)
 		start := time.Now()
 		if err := s.measure(b); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+			failures = append(failures, fmt.Errorf("%s: %w", s.name, err))
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	fmt.Printf("%d CPUs, %s, Go %s, disk %s; medians of %d alternating runs; total time %v.\n\n",
-		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs,
+		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.rounds,
 		time.Since(began).Round(time.Second))
 	b.report.print(os.Stdout)
-	return errors.Join(failed...)
+	return errors.Join(failures...)
 }
 
 // prepare creates the temporary directory and builds the programs in it.
 func (b *bench) prepare(dir string) (err error) {
-	if b.self, err = os.Executable(); err != nil {
+	if b.selfPath, err = os.Executable(); err != nil {
 		return err
 	}
 	if dir, err = os.MkdirTemp(dir, ".bench-*"); err != nil {

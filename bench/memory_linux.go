@@ -19,11 +19,11 @@ const (
 
 // measureMemory measures the memory of an idle service and its runner twice: before and after they have run jobs.
 func (b *bench) measureMemory(s *service) error {
-	if err := s.scale(2); err != nil {
+	if err := s.setWorkers(2); err != nil {
 		return err
 	}
 	time.Sleep(2 * settleTime) // a service releases memory some time after its start
-	service, runner, err := s.memories()
+	service, runner, err := s.processMemory()
 	if err != nil {
 		return err
 	}
@@ -31,33 +31,33 @@ func (b *bench) measureMemory(s *service) error {
 		service.rss <= maxServiceMB)
 	b.report.judge(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB), ""},
 		runner.rss <= maxRunnerMB)
-	if err := s.fill(1000, "true"); err != nil {
+	if err := s.fillQueue(1000, "true"); err != nil {
 		return err
 	}
 	if err := s.waitForState(queue.Completed, 1000); err != nil {
 		return err
 	}
-	for range b.size(1000, 1000) {
+	for range b.itemCount(1000, 1000) {
 		if _, err := s.List(s.ctx, control.List{}); err != nil {
 			return err
 		}
 	}
-	if service, runner, err = s.memories(); err != nil {
+	if service, runner, err = s.processMemory(); err != nil {
 		return err
 	}
 	b.report.add("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(),
 		"runner "+runner.String(), "")
-	if err := s.scale(100); err != nil {
+	if err := s.setWorkers(100); err != nil {
 		return err
 	}
-	if err := s.fill(100, "exec sleep 600"); err != nil {
+	if err := s.fillQueue(100, "exec sleep 600"); err != nil {
 		return err
 	}
 	if err := s.waitForState(queue.Processing, 100); err != nil {
 		return err
 	}
 	time.Sleep(settleTime)
-	if service, runner, err = s.memories(); err != nil {
+	if service, runner, err = s.processMemory(); err != nil {
 		return err
 	}
 	b.report.add("memory: runner, while 100 jobs sleep", runner.String(), "service "+service.String(), "")
@@ -65,12 +65,12 @@ func (b *bench) measureMemory(s *service) error {
 	return err
 }
 
-// memories returns the memory of the service and of its only runner.
-func (s *service) memories() (service, runner memory, err error) {
+// processMemory returns the memory of the service and of its only runner.
+func (s *service) processMemory() (service, runner memory, err error) {
 	if service, err = memoryOf(s.pid()); err != nil {
 		return service, runner, err
 	}
-	pids := s.runners()
+	pids := s.runnerPIDs()
 	if len(pids) != 1 {
 		return service, runner, fmt.Errorf("%d runners are running, want 1", len(pids))
 	}
@@ -80,17 +80,17 @@ func (s *service) memories() (service, runner memory, err error) {
 
 // measureIdle measures how much CPU time the service and its runner use while no job runs.
 func (b *bench) measureIdle(s *service) error {
-	if err := s.scale(2); err != nil {
+	if err := s.setWorkers(2); err != nil {
 		return err
 	}
-	if err := s.fill(100, "true"); err != nil {
+	if err := s.fillQueue(100, "true"); err != nil {
 		return err
 	}
 	if err := s.waitForState(queue.Completed, 100); err != nil {
 		return err
 	}
 	time.Sleep(settleTime)
-	pids := append(s.runners(), s.pid())
+	pids := append(s.runnerPIDs(), s.pid())
 	wakes := func() (n int64) {
 		for _, pid := range pids {
 			n += voluntarySleeps(pid)
@@ -98,13 +98,13 @@ func (b *bench) measureIdle(s *service) error {
 		return n
 	}
 	woken := wakes()
-	before, err := s.cost()
+	before, err := s.cpuTimes()
 	if err != nil {
 		return err
 	}
-	span := time.Duration(b.size(int(idleSpan), int(idleSpan)))
+	span := time.Duration(b.itemCount(int(idleSpan), int(idleSpan)))
 	time.Sleep(span)
-	after, err := s.cost()
+	after, err := s.cpuTimes()
 	if err != nil {
 		return err
 	}

@@ -22,18 +22,18 @@ func (b *bench) measureOutput(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("cannot measure the output on a terminal: %w", err)
 	}
-	size := b.size(500_000_000, 50_000_000)
+	size := b.itemCount(500_000_000, 50_000_000)
 	file, gate := filepath.Join(s.dir, "printed"), filepath.Join(s.dir, "gate")
 	lines := bytes.Repeat(append(bytes.Repeat([]byte("copied 0012345 of 0999999 files\r"), 40),
 		"done with one of them\n"...), 1000)
-	if err := errors.Join(s.scale(1), os.WriteFile(file, bytes.Repeat(lines, size/len(lines)+1), 0o644),
+	if err := errors.Join(s.setWorkers(1), os.WriteFile(file, bytes.Repeat(lines, size/len(lines)+1), 0o644),
 		syscall.Mkfifo(gate, 0o600)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(file)) }()
 	client := b.bin + " --dir " + s.dir
-	var cat, run, attach []float64
-	for i := range max(3, b.pairs/3) {
+	var catTimes, runTimes, attachTimes []float64
+	for i := range max(3, b.rounds/3) {
 		id := fmt.Sprintf("attached-%d", i)
 		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G",
 			"read go <"+gate+"; exec cat "+file)
@@ -41,13 +41,13 @@ func (b *bench) measureOutput(s *service) (err error) {
 			return fmt.Errorf("cannot enqueue a job: %w: %s", err, out)
 		}
 		for _, one := range []struct {
-			words   string
-			gated   bool // the job waits until the benchmark writes to the FIFO
-			samples *[]float64
-		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat},
-			{client + " run --output-limit 1G -- cat " + file, false, &run}} {
-			took, err := timeOnTerminal(one.words, plainEnv(s.dir), func() error {
-				if !one.gated {
+			commandLine  string
+			waitsForGate bool // the job waits until the benchmark writes to the FIFO
+			samples      *[]float64
+		}{{client + " attach " + id, true, &attachTimes}, {"cat " + file, false, &catTimes},
+			{client + " run --output-limit 1G -- cat " + file, false, &runTimes}} {
+			took, err := timeOnTerminal(one.commandLine, plainEnv(s.dir), func() error {
+				if !one.waitsForGate {
 					return nil
 				}
 				return os.WriteFile(gate, []byte("go\n"), 0o600)
@@ -59,31 +59,31 @@ func (b *bench) measureOutput(s *service) (err error) {
 		}
 	}
 	for _, r := range []struct {
-		verb string
-		took []float64
-	}{{"run", run}, {"attach", attach}} {
-		ratio := median(ratios(r.took, cat))
-		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.verb),
-			fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), asRatio(ratio),
-			"≤ " + asRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+		subcommand string
+		times      []float64
+	}{{"run", runTimes}, {"attach", attachTimes}} {
+		ratio := median(ratios(r.times, catTimes))
+		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.subcommand),
+			fmt.Sprintf("%.2f s", median(r.times)), fmt.Sprintf("cat %.2f s", median(catTimes)), formatRatio(ratio),
+			"≤ " + formatRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
 	}
 	return nil
 }
 
-// timeOnTerminal starts a command on a terminal and then calls begin. It returns the time from that call to the end
-// of the command, in seconds.
-func timeOnTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
-	cmd := exec.Command("script", "-qec", words, os.DevNull)
+// timeOnTerminal starts a command on a terminal and then calls onStarted. It returns the time from that call to
+// the end of the command, in seconds.
+func timeOnTerminal(commandLine string, env []string, onStarted func() error) (seconds float64, err error) {
+	cmd := exec.Command("script", "-qec", commandLine, os.DevNull)
 	cmd.Env = env
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	begun := begin()
+	begun := onStarted()
 	if err := errors.Join(begun, cmd.Wait()); err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", words, err, said.String())
+		return 0, fmt.Errorf("%s: %w: %s", commandLine, err, stderr.String())
 	}
 	return time.Since(began).Seconds(), nil
 }

@@ -25,13 +25,13 @@ const (
 
 // browser is a client that is signed in to the dashboard of a service.
 type browser struct {
-	baseURL, address string // URL without a path, and the address on which the page listens
-	cookie           *http.Cookie
-	client           http.Client
+	baseURL, listenAddress string // URL without a path, and the address on which the page listens
+	cookie                 *http.Cookie
+	client                 http.Client
 }
 
-// openPage starts the dashboard of a service and signs a browser in.
-func (s *service) openPage() (*browser, error) {
+// signInBrowser starts the dashboard of a service and signs a browser in.
+func (s *service) signInBrowser() (*browser, error) {
 	state, err := s.WebStart(s.ctx, control.WebStart{Listen: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
@@ -44,11 +44,11 @@ func (s *service) openPage() (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &browser{baseURL: "http://" + u.Host, address: state.Listen}
+	w := &browser{baseURL: "http://" + u.Host, listenAddress: state.Listen}
 	w.client = http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, w.address)
+			return new(net.Dialer).DialContext(ctx, network, w.listenAddress)
 		}},
 	}
 	r, err := w.client.PostForm(w.baseURL+"/open", u.Query())
@@ -77,19 +77,19 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 // measurePage measures how long it takes to get the overview of a full queue. It also measures how much a drain slows
 // down while browsers watch it.
 func (b *bench) measurePage() (err error) {
-	n := b.size(1_000_000, 100_000)
-	full, err := b.serveEnded(n)
+	n := b.itemCount(1_000_000, 100_000)
+	full, err := b.serveEndedJobs(n)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, full.discard()) }()
-	w, err := full.openPage()
+	w, err := full.signInBrowser()
 	if err != nil {
 		return err
 	}
-	var took []float64
+	var loadTimes []float64
 	bytes := int64(0)
-	for range 20 * b.pairs {
+	for range 20 * b.rounds {
 		began := time.Now()
 		got, err := w.get(full.ctx, "/")
 		if err != nil {
@@ -99,21 +99,22 @@ func (b *bench) measurePage() (err error) {
 		if err := errors.Join(err, got.Body.Close()); err != nil {
 			return err
 		}
-		took = append(took, time.Since(began).Seconds())
+		loadTimes = append(loadTimes, time.Since(began).Seconds())
 	}
 	b.report.judge(row{fmt.Sprintf("load the overview of the web page with %d ended jobs", n),
-		ms(median(took)) + " (p95 " + ms(quantile(took, 0.95)) + ")", "", "", "≤ " + ms(maxPageTime.Seconds()), ""},
-		median(took) <= maxPageTime.Seconds())
+		formatMillis(median(loadTimes)) + " (p95 " + formatMillis(quantile(loadTimes, 0.95)) + ")", "", "",
+		"≤ " + formatMillis(maxPageTime.Seconds()), ""},
+		median(loadTimes) <= maxPageTime.Seconds())
 	b.report.judge(row{"size of this overview", fmt.Sprintf("%d bytes", bytes), "", "", fmt.Sprintf("≤ %d", maxPageBytes),
 		""}, bytes <= maxPageBytes)
-	return b.measureWatched()
+	return b.measureWatchedDrains()
 }
 
-// measureWatched measures drains alternately: without browsers, and with browsers that watch the dashboard.
-func (b *bench) measureWatched() error {
+// measureWatchedDrains measures drains alternately: without browsers, and with browsers that watch the dashboard.
+func (b *bench) measureWatchedDrains() error {
 	var withoutBrowsers, withBrowsers, extraMemory []float64
-	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
-	for range b.pairs {
+	jobs := max(b.drainJobs, b.itemCount(watchedDrainJobs, 0))
+	for range b.rounds {
 		without, small, err := b.drainWatched(jobs, false)
 		if err != nil {
 			return err
@@ -128,26 +129,26 @@ func (b *bench) measureWatched() error {
 	ratio := median(ratios(withBrowsers, withoutBrowsers))
 	b.report.judge(row{fmt.Sprintf("drain of %d jobs while %d browsers are connected, %d of which read nothing", jobs,
 		watchingBrowsers+slowStreams, slowStreams), fmt.Sprintf("%.2f s", median(withBrowsers)),
-		fmt.Sprintf("without browsers %.2f s", median(withoutBrowsers)), asRatio(ratio), "≤ " + asRatio(maxStreamCost), ""},
-		ratio <= maxStreamCost)
+		fmt.Sprintf("without browsers %.2f s", median(withoutBrowsers)), formatRatio(ratio),
+		"≤ " + formatRatio(maxStreamCost), ""}, ratio <= maxStreamCost)
 	b.report.judge(row{"memory of the service for these browsers", fmt.Sprintf("%.0f MB", median(extraMemory)), "", "",
 		fmt.Sprintf("≤ %.0f MB", maxStreamMB), ""}, median(extraMemory) <= maxStreamMB)
 	return nil
 }
 
-// drainWatchedJobs is the number of jobs in a drain that browsers watch. Such a drain takes several seconds.
+// watchedDrainJobs is the number of jobs in a drain that browsers watch. Such a drain takes several seconds.
 // The dashboard refreshes once a second, so one refresh more or less does not change the result.
-const drainWatchedJobs = 14_000
+const watchedDrainJobs = 14_000
 
 // drainWatched measures a drain of a new queue, with or without browsers that watch it. It returns the time in
 // seconds and the memory of the service in MB.
 func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
-	s, err := b.serve()
+	s, err := b.startService()
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.discard()) }()
-	w, err := s.openPage()
+	w, err := s.signInBrowser()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -158,11 +159,11 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 		}
 		defer leave()
 	}
-	e, err := s.drainQueue(2, jobs, "true")
+	e, err := s.fillAndDrain(2, jobs, "true")
 	if err != nil {
 		return 0, 0, err
 	}
-	m, _, err := s.memories()
+	m, _, err := s.processMemory()
 	return e.wall.Seconds(), m.rss, err
 }
 

@@ -12,25 +12,26 @@ import (
 // rawQueue is a database with the schema of the shipped program. It writes the rows that an enqueue writes, but
 // without a service, a socket or checks. So it measures SQLite alone.
 type rawQueue struct {
-	db    *sql.DB
-	stmts []*sql.Stmt // prepared statements of enqueueSQL, in the same order
-	seq   int64       // number of the last job
-	event int64       // number of the last event
+	db        *sql.DB
+	stmts     []*sql.Stmt // prepared statements of enqueueSQL, in the same order
+	lastSeq   int64       // number of the last job
+	lastEvent int64       // number of the last event
 }
 
 // enqueueSQL lists the SQL statements of an enqueue. The UPDATE of meta runs once per commit.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
-	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms, stored)
+	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+			created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms, stored)
 		VALUES (?, ?, 'default', 0, 3, 1, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?, 600)`,
 	`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, 'enqueued', ?, ?, 3, '{"uid":0}')`,
 	`UPDATE meta SET pending = pending + ?, next_seq = ?, enqueued = ?, next_event = ?`,
 	`COMMIT`,
 }
 
-// openRaw creates a database with the same schema as that of the service s.
-func (b *bench) openRaw(s *service) (*rawQueue, error) {
+// newRawQueue creates a database with the same schema as that of the service s.
+func (b *bench) newRawQueue(s *service) (*rawQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
 		return nil, err
@@ -49,16 +50,17 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	}
 	r := &rawQueue{db: db}
 	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
+		var statement string
+		if err := rows.Scan(&statement); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}
-		if _, err := db.Exec(text); err != nil {
+		if _, err := db.Exec(statement); err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot copy the schema: %w", err), db.Close())
 		}
 	}
 	if _, err := db.Exec(
-		`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
+		`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event,
+			blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -74,29 +76,30 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 
 func (r *rawQueue) close() error { return r.db.Close() }
 
-// commit stores n jobs in one transaction.
-func (r *rawQueue) commit(n int) error {
+// commitJobs stores n jobs in one transaction.
+func (r *rawQueue) commitJobs(n int) error {
 	if _, err := r.stmts[0].Exec(); err != nil {
 		return err
 	}
 	now := time.Now().UnixMilli()
-	const terms = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
+	const jobSettings = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
 	for range n {
-		r.seq++
-		r.event++
-		id := strconv.FormatInt(r.seq, 10)
-		var taken int64
-		if err := r.stmts[1].QueryRow(id).Scan(&taken); !errors.Is(err, sql.ErrNoRows) {
+		r.lastSeq++
+		r.lastEvent++
+		id := strconv.FormatInt(r.lastSeq, 10)
+		var existingSeq int64
+		if err := r.stmts[1].QueryRow(id).Scan(&existingSeq); !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("the id %s is already in use, or its lookup failed: %w", id, err)
 		}
-		if _, err := r.stmts[2].Exec(r.seq, id, now-300_000, now, now, now, now, now, r.seq, terms); err != nil {
+		if _, err := r.stmts[2].Exec(r.lastSeq, id, now-300_000, now, now, now, now, now, r.lastSeq,
+			jobSettings); err != nil {
 			return err
 		}
-		if _, err := r.stmts[3].Exec(r.event, now, r.seq, id); err != nil {
+		if _, err := r.stmts[3].Exec(r.lastEvent, now, r.lastSeq, id); err != nil {
 			return err
 		}
 	}
-	if _, err := r.stmts[4].Exec(n, r.seq+1, r.seq, r.event+1); err != nil {
+	if _, err := r.stmts[4].Exec(n, r.lastSeq+1, r.lastSeq, r.lastEvent+1); err != nil {
 		return err
 	}
 	_, err := r.stmts[5].Exec()
@@ -106,13 +109,13 @@ func (r *rawQueue) commit(n int) error {
 // enqueueFor stores jobs for the given time, each with its own commit.
 func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
 	began := time.Now()
-	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })
-	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, err
+	waits, err := repeatUntil(began.Add(span), func() error { return r.commitJobs(1) })
+	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencies: waits}, err
 }
 
-// batch stores n jobs in one commit.
-func (r *rawQueue) batch(n int) (throughput, error) {
+// enqueueBatch stores n jobs in one commit.
+func (r *rawQueue) enqueueBatch(n int) (throughput, error) {
 	began := time.Now()
-	err := r.commit(n)
+	err := r.commitJobs(n)
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }

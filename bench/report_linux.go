@@ -17,23 +17,23 @@ type report struct {
 // row is a row of the table: a result of queuectl, compared with a limit of the machine or with another
 // program.
 type row struct {
-	what     string
-	queuectl string
-	limit    string // name and value of the result with which queuectl is compared
-	ratio    string
-	target   string
-	verdict  string
+	measurement string
+	queuectl    string
+	baseline    string // name and value of the result with which queuectl is compared
+	ratio       string
+	target      string
+	verdict     string
 }
 
 // add adds a row that has no target.
-func (r *report) add(what, queuectl, limit, ratio string) {
-	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
+func (r *report) add(measurement, queuectl, baseline, ratio string) {
+	r.rows = append(r.rows, row{measurement: measurement, queuectl: queuectl, baseline: baseline, ratio: ratio})
 }
 
 // judge adds a row with a target, and with the verdict whether the target was met.
-func (r *report) judge(w row, met bool) {
+func (r *report) judge(w row, isMet bool) {
 	w.verdict = "ok"
-	if !met {
+	if !isMet {
 		w.verdict = "**MISS**"
 		r.missedTargets++
 	}
@@ -43,7 +43,8 @@ func (r *report) judge(w row, met bool) {
 func (r *report) print(w io.Writer) {
 	fmt.Fprint(w, "| measurement | queuectl | baseline | ratio | target | |\n|---|---|---|---|---|---|\n")
 	for _, l := range r.rows {
-		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.queuectl, l.limit, l.ratio, l.target, l.verdict}, " | "))
+		fmt.Fprintf(w, "| %s |\n",
+			strings.Join([]string{l.measurement, l.queuectl, l.baseline, l.ratio, l.target, l.verdict}, " | "))
 	}
 	fmt.Fprintf(w, "\n%d targets missed.\n", r.missedTargets)
 }
@@ -73,8 +74,8 @@ func ratios(a, b []float64) []float64 {
 	return out
 }
 
-// The functions us and ms format seconds; rate formats a number per second.
-func us(s float64) string      { return fmt.Sprintf("%.0f µs", s*1e6) }
-func ms(s float64) string      { return fmt.Sprintf("%.2f ms", s*1e3) }
-func rate(n float64) string    { return fmt.Sprintf("%.0f/s", n) }
-func asRatio(x float64) string { return fmt.Sprintf("%.2f", x) }
+// formatMicros and formatMillis format seconds, and formatRate formats a number per second.
+func formatMicros(s float64) string { return fmt.Sprintf("%.0f µs", s*1e6) }
+func formatMillis(s float64) string { return fmt.Sprintf("%.2f ms", s*1e3) }
+func formatRate(n float64) string   { return fmt.Sprintf("%.0f/s", n) }
+func formatRatio(x float64) string  { return fmt.Sprintf("%.2f", x) }

@@ -12,47 +12,47 @@ const (
 	maxScreenTime = 15 * time.Millisecond // maximum time of one process that prints the screen
 	// maxScreenRatio is the maximum ratio of the time for a full queue to that for a queue that fits on one screen.
 	maxScreenRatio = 1.2
-	screenful      = 100 // number of jobs that fit on one screen
+	jobsPerScreen  = 100 // number of jobs that fit on one screen
 )
 
 // measureScreen measures how long queuectl takes to print the screen of a queue with many waiting and as many ended
 // jobs. It compares the time with that of a queue that fits on one screen, and with that of `queuectl version`,
 // which contacts no service.
 func (b *bench) measureScreen() (err error) {
-	n := b.size(1_000_000, 100_000)
-	var few, full *service
-	for jobs, s := range map[int]**service{screenful: &few, n: &full} {
-		if *s, err = b.serveEnded(jobs); err != nil {
+	n := b.itemCount(1_000_000, 100_000)
+	var smallQueue, fullQueue *service
+	for jobs, s := range map[int]**service{jobsPerScreen: &smallQueue, n: &fullQueue} {
+		if *s, err = b.serveEndedJobs(jobs); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, (*s).discard()) }()
-		if err := (*s).fill(jobs, "true"); err != nil {
+		if err := (*s).fillQueue(jobs, "true"); err != nil {
 			return err
 		}
 	}
-	var bareRuns, little, many []float64
-	for range 8 * b.pairs {
+	var bareRuns, smallTimes, fullTimes []float64
+	for range 8 * b.rounds {
 		for _, one := range []struct {
 			s       *service
-			words   []string
+			args    []string
 			samples *[]float64
-		}{{few, []string{"version"}, &bareRuns}, {few, nil, &little}, {full, nil, &many}} {
-			cmd := exec.Command(b.bin, append([]string{"--dir", one.s.dir}, one.words...)...)
+		}{{smallQueue, []string{"version"}, &bareRuns}, {smallQueue, nil, &smallTimes}, {fullQueue, nil, &fullTimes}} {
+			cmd := exec.Command(b.bin, append([]string{"--dir", one.s.dir}, one.args...)...)
 			cmd.Env = plainEnv(one.s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
-				return fmt.Errorf("the command queuectl %v failed: %w", one.words, err)
+				return fmt.Errorf("the command queuectl %v failed: %w", one.args, err)
 			}
 			*one.samples = append(*one.samples, time.Since(began).Seconds())
 		}
 	}
 	what := fmt.Sprintf("default screen with %d waiting and %d ended jobs", n, n)
-	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")",
-		"`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
-		"≤ " + ms(maxScreenTime.Seconds()), ""}, median(many) <= maxScreenTime.Seconds())
-	ratio := median(ratios(many, little))
-	b.report.judge(row{what + ", compared with a small queue", ms(median(many)),
-		fmt.Sprintf("with %d jobs of each kind %s", screenful, ms(median(little))), asRatio(ratio),
-		"≤ " + asRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
+	b.report.judge(row{what, formatMillis(median(fullTimes)) + " (worst " + formatMillis(quantile(fullTimes, 1)) + ")",
+		"`version` " + formatMillis(median(bareRuns)), formatRatio(median(fullTimes) / median(bareRuns)),
+		"≤ " + formatMillis(maxScreenTime.Seconds()), ""}, median(fullTimes) <= maxScreenTime.Seconds())
+	ratio := median(ratios(fullTimes, smallTimes))
+	b.report.judge(row{what + ", compared with a small queue", formatMillis(median(fullTimes)),
+		fmt.Sprintf("with %d jobs of each kind %s", jobsPerScreen, formatMillis(median(smallTimes))), formatRatio(ratio),
+		"≤ " + formatRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
 	return nil
 }

@@ -28,28 +28,28 @@ type service struct {
 	*control.Client
 	dir           string
 	rootRunnerDir string // directory of the runners that run as root; "" if the service starts its own runner
-	user          string // account that the jobs run as; "" if the service chooses it
+	jobUser       string // account that the jobs run as; "" if the service chooses it
 	launcher      *launcher
 	cmd           *exec.Cmd
-	exit          chan error // contains the result of the process once it has ended
+	exitResult    chan error // contains the result of the process once it has ended
 	ctx           context.Context
 	cancel        context.CancelFunc
 }
 
-// serve starts the shipped program in a new directory, with default settings and without workers.
-func (b *bench) serve() (*service, error) {
+// startService starts the shipped program in a new directory, with default settings and without workers.
+func (b *bench) startService() (*service, error) {
 	b.servicesStarted++
 	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.servicesStarted))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return b.serveIn(dir)
+	return b.startServiceIn(dir)
 }
 
 // withFreshService returns a function that starts a service, passes it to measure, and discards it.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
-		s, err := b.serve()
+		s, err := b.startService()
 		if err != nil {
 			return err
 		}
@@ -58,16 +58,16 @@ func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	}
 }
 
-// serveIn starts a service in a directory, which may already contain a queue.
-func (b *bench) serveIn(dir string) (*service, error) {
+// startServiceIn starts a service in a directory, which may already contain a queue.
+func (b *bench) startServiceIn(dir string) (*service, error) {
 	log, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	s := &service{dir: dir, user: b.user, exit: make(chan error, 1)}
+	s := &service{dir: dir, jobUser: b.jobUser, exitResult: make(chan error, 1)}
 	args := []string{"serve", "--dir", dir}
-	if b.user != "" {
+	if b.jobUser != "" {
 		more, err := s.startLauncher(b)
 		if err != nil {
 			return nil, err
@@ -80,24 +80,24 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { s.exit <- s.cmd.Wait() }() // the method stop waits for this goroutine
+	go func() { s.exitResult <- s.cmd.Wait() }() // the method stop waits for this goroutine
 	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
-	s.Client = control.NewClient(s.socket())
+	s.Client = control.NewClient(s.socketPath())
 	for {
 		text, _ := os.ReadFile(log.Name())
 		if strings.Contains(string(text), "queuectl: ready on") {
 			break
 		}
 		select {
-		case err := <-s.exit:
-			s.exit <- err
+		case err := <-s.exitResult:
+			s.exitResult <- err
 			return nil, fmt.Errorf("the service ended before it was ready: %w", errors.Join(err, errors.New(string(text))))
 		case <-s.ctx.Done():
 			return nil, errors.Join(errors.New("the service was not ready in time"), s.stop())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-	if err := s.scale(0); err != nil {
+	if err := s.setWorkers(0); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
@@ -108,8 +108,8 @@ func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
 
-func (s *service) socket() string { return filepath.Join(s.dir, "queuectl.sock") }
-func (s *service) pid() int       { return s.cmd.Process.Pid }
+func (s *service) socketPath() string { return filepath.Join(s.dir, "queuectl.sock") }
+func (s *service) pid() int           { return s.cmd.Process.Pid }
 
 // stop stops the service and its runner with SIGTERM, as systemd does.
 func (s *service) stop() error {
@@ -118,11 +118,11 @@ func (s *service) stop() error {
 	s.Close()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-s.exit:
-		s.exit <- err
+	case err := <-s.exitResult:
+		s.exitResult <- err
 		return err
 	case <-time.After(time.Minute):
-		for _, pid := range append(s.runners(), s.pid()) {
+		for _, pid := range append(s.runnerPIDs(), s.pid()) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		return errors.New("the service did not stop within a minute")
@@ -132,14 +132,13 @@ func (s *service) stop() error {
 // discard stops the service and removes its directory.
 func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
-func (s *service) scale(n int) error {
+func (s *service) setWorkers(n int) error {
 	_, err := s.WorkerScale(s.ctx, control.WorkerScale{Count: n})
 	return err
 }
 
-// runners returns the pids of the service's runners. The name of a runner's directory begins with its
-// pid.
-func (s *service) runners() (pids []int) {
+// runnerPIDs returns the pids of the service's runners. The name of a runner's directory begins with its pid.
+func (s *service) runnerPIDs() (pids []int) {
 	entries, _ := os.ReadDir(cmp.Or(s.rootRunnerDir, filepath.Join(s.dir, "runner")))
 	for _, e := range entries {
 		word, _, _ := strings.Cut(e.Name(), ".")
@@ -152,15 +151,15 @@ func (s *service) runners() (pids []int) {
 	return pids
 }
 
-// fill enqueues n jobs with the same command, with as many jobs per request as possible.
-func (s *service) fill(n int, command string) error {
+// fillQueue enqueues n jobs with the same command, with as many jobs per request as possible.
+func (s *service) fillQueue(n int, command string) error {
 	for n > 0 {
 		size := min(n, queue.MaxJobsPerRequest)
 		jobs := make([]queue.Spec, size)
 		for i := range jobs {
 			jobs[i].Command = &command
-			if s.user != "" {
-				jobs[i].User = &s.user
+			if s.jobUser != "" {
+				jobs[i].User = &s.jobUser
 			}
 		}
 		if _, err := s.EnqueueBatch(s.ctx, control.EnqueueBatch{Jobs: jobs, Commit: true}); err != nil {
@@ -200,21 +199,21 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cost contains the CPU times of a service, of its runners, and of the ended children of the runners.
-type cost struct{ service, runner, children time.Duration }
+// cpuTimes contains the CPU times of a service, of its runners, and of the ended children of the runners.
+type cpuTimes struct{ service, runner, children time.Duration }
 
-func (c cost) minus(o cost) cost {
-	return cost{c.service - o.service, c.runner - o.runner, c.children - o.children}
+func (c cpuTimes) minus(o cpuTimes) cpuTimes {
+	return cpuTimes{c.service - o.service, c.runner - o.runner, c.children - o.children}
 }
 
-func (c cost) total() time.Duration { return c.service + c.runner + c.children }
+func (c cpuTimes) total() time.Duration { return c.service + c.runner + c.children }
 
-func (s *service) cost() (c cost, err error) {
-	if c.service, err = ownCPU(s.pid()); err != nil {
+func (s *service) cpuTimes() (c cpuTimes, err error) {
+	if c.service, err = processCPU(s.pid()); err != nil {
 		return c, err
 	}
-	for _, pid := range s.runners() {
-		own, err1 := ownCPU(pid)
+	for _, pid := range s.runnerPIDs() {
+		own, err1 := processCPU(pid)
 		children, err2 := childCPU(pid)
 		if err := errors.Join(err1, err2); err != nil {
 			return c, err
@@ -231,7 +230,7 @@ type clientConn struct {
 }
 
 func (s *service) dial() (*clientConn, error) {
-	c, err := net.Dial("unix", s.socket())
+	c, err := net.Dial("unix", s.socketPath())
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 // time with that of a bare spawn (fork and exec) of the same process. The process reports its start through a
 // FIFO.
 func (b *bench) measureStarts(s *service) error {
-	if err := s.scale(2); err != nil {
+	if err := s.setWorkers(2); err != nil {
 		return err
 	}
 	fifo := filepath.Join(b.dir, "fifo")
@@ -45,15 +45,15 @@ func (b *bench) measureStarts(s *service) error {
 	defer c.Close()
 	command := "echo >" + fifo
 	as := ""
-	if b.user != "" {
-		as = fmt.Sprintf(`,"user":%q`, b.user)
+	if b.jobUser != "" {
+		as = fmt.Sprintf(`,"user":%q`, b.jobUser)
 	}
 	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q%s}}`+"\n", command, as)
 	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
-	n := b.size(300, 100)
+	n := b.itemCount(300, 100)
 	var queuectl, bareRuns []float64
 	for range n {
-		d, err := measureStart(fd, func() error { return runBare(argv, env, buf) })
+		d, err := measureStart(fd, func() error { return runBareCommand(argv, env, buf) })
 		if err != nil {
 			return err
 		}
@@ -67,18 +67,19 @@ func (b *bench) measureStarts(s *service) error {
 		return err
 	}
 	over := median(queuectl) - median(bareRuns)
-	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50", ms(median(queuectl)),
-		"start of the process without queuectl " + ms(median(bareRuns)),
-		"+" + ms(over), "≤ +" + ms(maxStartOverhead.Seconds()), ""}, over <= maxStartOverhead.Seconds())
+	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50",
+		formatMillis(median(queuectl)),
+		"start of the process without queuectl " + formatMillis(median(bareRuns)),
+		"+" + formatMillis(over), "≤ +" + formatMillis(maxStartOverhead.Seconds()), ""}, over <= maxStartOverhead.Seconds())
 	b.report.add("idle queue: time from the enqueue request to the start of the process, p99",
-		ms(quantile(queuectl, 0.99)), "start of the process without queuectl "+ms(quantile(bareRuns, 0.99)),
-		"+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
+		formatMillis(quantile(queuectl, 0.99)),
+		"start of the process without queuectl "+formatMillis(quantile(bareRuns, 0.99)),
+		"+"+formatMillis(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
 	return nil
 }
 
-// measureStart calls begin, which starts a process. It returns the time until that process writes to the FIFO,
-// in seconds.
-func measureStart(fifo int, begin func() error) (float64, error) {
+// measureStart calls startProcess. It returns the time, in seconds, until the started process writes to the FIFO.
+func measureStart(fifo int, startProcess func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	written := make(chan time.Time, 1)
 	go func() { // ends when the process has written its line
@@ -91,7 +92,7 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 		written <- time.Now()
 	}()
 	began := time.Now()
-	if err := begin(); err != nil {
+	if err := startProcess(); err != nil {
 		return 0, err
 	}
 	select {
@@ -110,27 +111,27 @@ func (b *bench) measureCLI(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
 	env, buf := plainEnv(s.dir), make([]byte, 4096)
-	n := b.size(200, 60)
+	n := b.itemCount(200, 60)
 	pueue, end, err := b.startPueue()
 	if err != nil {
 		return err
 	}
 	defer end()
-	write, done, err := b.syncer()
+	write, done, err := b.newPageWriter()
 	if err != nil {
 		return err
 	}
-	var queuectl, bareRuns, theirs, asked, syncs []float64
+	var queuectl, bareRuns, pueueRuns, requestTimes, fsyncTimes []float64
 	for range n {
 		for _, w := range []struct {
 			argv    []string
 			samples *[]float64
-		}{{hello, &bareRuns}, {enqueue, &queuectl}, {pueue, &theirs}} {
+		}{{hello, &bareRuns}, {enqueue, &queuectl}, {pueue, &pueueRuns}} {
 			if w.argv == nil {
 				continue
 			}
 			began := time.Now()
-			if err := runBare(w.argv, env, buf); err != nil {
+			if err := runBareCommand(w.argv, env, buf); err != nil {
 				return err
 			}
 			*w.samples = append(*w.samples, time.Since(began).Seconds())
@@ -138,7 +139,7 @@ func (b *bench) measureCLI(s *service) error {
 		for _, w := range []struct {
 			do      func() error
 			samples *[]float64
-		}{{s.enqueueOne, &asked}, {write, &syncs}} {
+		}{{s.enqueueOne, &requestTimes}, {write, &fsyncTimes}} {
 			began := time.Now()
 			if err := w.do(); err != nil {
 				return err
@@ -150,14 +151,14 @@ func (b *bench) measureCLI(s *service) error {
 		return err
 	}
 	ratio := median(queuectl) / median(bareRuns)
-	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)),
-		"Go program that prints one line " + ms(median(bareRuns)) + " (from connect to answer " + ms(median(asked)) +
-			", an fsync " + ms(median(syncs)) + ")",
-		asRatio(ratio), "≤ " + asRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
+	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
+		"Go program that prints one line " + formatMillis(median(bareRuns)) + " (from connect to answer " +
+			formatMillis(median(requestTimes)) + ", an fsync " + formatMillis(median(fsyncTimes)) + ")",
+		formatRatio(ratio), "≤ " + formatRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
 	if pueue != nil {
-		ratio := median(queuectl) / median(theirs)
-		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)),
-			"`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueueRatio), ""},
+		ratio := median(queuectl) / median(pueueRuns)
+		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
+			"`pueue add` " + formatMillis(median(pueueRuns)), formatRatio(ratio), "≤ " + formatRatio(maxPueueRatio), ""},
 			ratio <= maxPueueRatio)
 	}
 	return nil
@@ -175,7 +176,7 @@ func (s *service) enqueueOne() error {
 
 // startPueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
 // or nil if pueue is not installed. The returned function ends the daemon.
-func (b *bench) startPueue() (add []string, end func(), err error) {
+func (b *bench) startPueue() (addCommand []string, stopDaemon func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")
 	if notHere != nil || err != nil {
@@ -192,7 +193,7 @@ func (b *bench) startPueue() (add []string, end func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	end = func() {
+	stopDaemon = func() {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
@@ -201,10 +202,10 @@ func (b *bench) startPueue() (add []string, end func(), err error) {
 		pause.Env = cmd.Env
 		out, err := pause.CombinedOutput()
 		if err == nil {
-			return []string{bin, "-c", config, "add", "true"}, end, nil
+			return []string{bin, "-c", config, "add", "true"}, stopDaemon, nil
 		}
 		if time.Since(since) > waitTimeout {
-			end()
+			stopDaemon()
 			return nil, nil, fmt.Errorf("pueue does not answer: %w: %s", err, out)
 		}
 	}

@@ -24,19 +24,19 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	}
 	open().Close()
 	b := &bench{dir: t.TempDir()}
-	raw, err := b.openRaw(&service{dir: dir})
+	raw, err := b.newRawQueue(&service{dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer raw.close()
-	if err := raw.commit(3); err != nil {
+	if err := raw.commitJobs(3); err != nil {
 		t.Error(err)
 	}
 	db, err := openDB(filepath.Join(dir, "queuectl.db"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range endedSQL {
+	for _, text := range insertEndedJobsSQL {
 		if _, err := db.Exec(text, sql.Named("n", 10), sql.Named("from", time.Now().Add(-time.Hour).UnixMilli()),
 			sql.Named("step", 1000)); err != nil {
 			t.Errorf("insert rows: %v: %s", err, text)

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// These are the values of run_as, the setting that says which account runs jobs. After fixedPrefix comes the
+// These are the values of run_as, the setting that says which account runs jobs. After fixedUserPrefix comes the
 // name of a user.
 const (
-	RunAsService   = "service"
-	RunAsSubmitter = "submitter"
-	fixedPrefix    = "fixed:"
+	RunAsService    = "service"
+	RunAsSubmitter  = "submitter"
+	fixedUserPrefix = "fixed:"
 )
 
 // These words may replace a list of names. "none" means an empty list, and "auto" means a list that
@@ -38,11 +38,11 @@ var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 const accessTable = "access"
 
 // RunAsUser returns the value of run_as with which all jobs run as the given user.
-func RunAsUser(user string) string { return fixedPrefix + user }
+func RunAsUser(user string) string { return fixedUserPrefix + user }
 
 // FixedUser returns the user that runs all jobs, or "" if run_as does not name a user.
 func (s *Settings) FixedUser() string {
-	user, _ := strings.CutPrefix(s.RunAs, fixedPrefix)
+	user, _ := strings.CutPrefix(s.RunAs, fixedUserPrefix)
 	if user == s.RunAs {
 		return ""
 	}
@@ -52,19 +52,19 @@ func (s *Settings) FixedUser() string {
 // SocketPermissions returns the mode and the group of the control socket. group is "" if it is the group of the
 // service.
 func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
-	return fs.FileMode(unchecked(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
+	return fs.FileMode(must(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
 // AccessNames returns the users, and the groups as @NAME, that have a right according to the table access.
 // The value "auto" grants no right if run_as is service. Otherwise members of the group queuectl may
 // submit, and members of queuectl-admin are admins.
-func (s *Settings) AccessNames(right string) []string {
+func (s *Settings) AccessNames(rightName string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
-		"admin": s.AccessAdmin}[right]
+		"admin": s.AccessAdmin}[rightName]
 	switch {
 	case text == noneWord, text == autoWord && s.RunAs == RunAsService:
 		return nil
-	case text == autoWord && right == "admin":
+	case text == autoWord && rightName == "admin":
 		return []string{"@queuectl-admin"}
 	case text == autoWord:
 		return []string{"@queuectl"}
@@ -72,42 +72,42 @@ func (s *Settings) AccessNames(right string) []string {
 	return strings.Fields(text)
 }
 
-func checkRunAs(text string) (string, error) {
-	user, isFixed := strings.CutPrefix(text, fixedPrefix)
+func checkRunAs(runAs string) (string, error) {
+	user, isFixed := strings.CutPrefix(runAs, fixedUserPrefix)
 	if isFixed {
 		// An account name on Windows may contain a space, as in NT SERVICE\queuectl.
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
-			return "", fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
+			return "", fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", runAs)
 		}
-	} else if text != RunAsService && text != RunAsSubmitter {
-		return "", fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", text)
+	} else if runAs != RunAsService && runAs != RunAsSubmitter {
+		return "", fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", runAs)
 	}
-	return text, nil
+	return runAs, nil
 }
 
-func checkSocketMode(text string) (string, error) {
-	n, err := strconv.ParseUint(text, 8, 32)
-	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
+func checkSocketMode(mode string) (string, error) {
+	n, err := strconv.ParseUint(mode, 8, 32)
+	if err != nil || len(mode) != 4 || n&0o600 != 0o600 || n > 0o777 {
 		return "", fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in "+
-			"quotes, like \"0660\"", text)
+			"quotes, like \"0660\"", mode)
 	}
-	return text, nil
+	return mode, nil
 }
 
-// parseAccountName returns the text, with an error if it cannot be the name or number of an account.
-func parseAccountName(text string) (string, error) { return text, checkAccount(text) }
+// parseAccountName returns the name unchanged, with an error if it cannot be the name or number of an account.
+func parseAccountName(name string) (string, error) { return name, checkAccount(name) }
 
-// namesKey returns a setting that is a list of users and groups. If the default is "auto", the value
+// accountNamesKey returns a setting that is a list of users and groups. If the default is "auto", the value
 // "auto" is also valid.
-func namesKey(name, def string, member *string) Key {
-	return textKey(name, def, member, func(text string) (string, error) {
+func accountNamesKey(name, defaultText string, target *string) Key {
+	return textKey(name, defaultText, target, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
 			return "", fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
 		case len(list) > maxAccountNames:
 			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxAccountNames)
-		case len(list) == 1 && (text == noneWord || text == autoWord && def == autoWord):
+		case len(list) == 1 && (text == noneWord || text == autoWord && defaultText == autoWord):
 			return text, nil
 		}
 		for i, n := range list {

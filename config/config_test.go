@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// layer returns a layer with settings. pairs contains names and values in turn.
-func layer(origin config.Origin, pairs ...string) config.Layer {
+// newLayer returns a layer with the given settings: names and values in turn.
+func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
 	l := config.Layer{Origin: origin, Values: map[string]string{}}
-	for i := 0; i < len(pairs); i += 2 {
-		l.Values[pairs[i]] = pairs[i+1]
+	for i := 0; i < len(namesAndValues); i += 2 {
+		l.Values[namesAndValues[i]] = namesAndValues[i+1]
 	}
 	return l
 }
@@ -100,9 +100,9 @@ func TestAliases(t *testing.T) {
 // weaker one.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
-		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
-		layer(config.FromStored, "workers", "2", "max_retries", "2"),
-		layer(config.FromEnv, "workers", "3"), layer(config.FromFlag, "workers", "4"),
+		newLayer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
+		newLayer(config.FromStored, "workers", "2", "max_retries", "2"),
+		newLayer(config.FromEnv, "workers", "3"), newLayer(config.FromFlag, "workers", "4"),
 	}
 	c, err := config.Merge(layers...)
 	if err != nil || c.Workers != 4 || c.MaxRetries != 2 || c.Priority != 1 {
@@ -123,13 +123,13 @@ func TestStrongerOriginWins(t *testing.T) {
 
 // Merge copies the layers, so the caller may change them afterwards.
 func TestMergedSettingsAreACopy(t *testing.T) {
-	layers := []config.Layer{layer(config.FromFile, "workers", "1"), layer(config.FromStored)}
+	layers := []config.Layer{newLayer(config.FromFile, "workers", "1"), newLayer(config.FromStored)}
 	c, err := config.Merge(layers...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	layers[1].Values["workers"] = "2"
-	layers[0] = layer(config.FromFile)
+	layers[0] = newLayer(config.FromFile)
 	if got := c.Origin("workers"); got != config.FromFile {
 		t.Errorf("the origin is %s, want %s", got, config.FromFile)
 	}
@@ -138,8 +138,8 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 // KeepUntilRestart restores the settings that take effect only at a restart, and no others.
 func TestKeepUntilRestart(t *testing.T) {
 	old, _ := config.Merge()
-	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel",
-		"priority", "7"))
+	c, err := config.Merge(newLayer(config.FromStored, "run_as", "submitter", "socket_mode", "0666",
+		"socket_group", "wheel", "priority", "7"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func Example() string {
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
 		case value == "true", value == "false":
-		case isList(k.Name) && value == noneWord:
+		case isListSetting(k.Name) && value == noneWord:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0':
 			// TOML does not allow numbers with a leading zero, which are octal here, so write them as text.

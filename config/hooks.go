@@ -32,8 +32,8 @@ const (
 )
 
 // hookKey returns the setting for a hook, a command that runs after events of any job.
-func hookKey(name string, member *string) Key {
-	return adminsOnly(parsedOrNoneKey(name, member, func(text string) (string, error) {
+func hookKey(name string, target *string) Key {
+	return makeSecret(parsedOrNoneKey(name, target, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
 			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}
@@ -47,7 +47,7 @@ func checkWebhooks(text string) (string, error) {
 }
 
 // WebhooksByName returns the webhooks in the setting webhooks, by name.
-func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseWebhooks(s.Webhooks)) }
+func (s *Settings) WebhooksByName() map[string]Webhook { return must(parseWebhooks(s.Webhooks)) }
 
 // SetWebhooks sets the setting `webhooks` from the table `webhooks` of a settings file. Each webhook in the table
 // has url and secret_file, and optionally events and queues.
@@ -89,7 +89,7 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 
 func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	err = queue.EachMember(text, func(name string, value json.RawMessage) (err error) {
-		var list []string
+		var eventNames []string
 		switch name {
 		case "url":
 			w.URL, err = queue.DecodeJSONString(value)
@@ -101,10 +101,10 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 				err = fmt.Errorf("must be a list of queue names, like [\"mail\"]")
 			}
 		case "events":
-			if json.Unmarshal(value, &list) != nil {
+			if json.Unmarshal(value, &eventNames) != nil {
 				err = fmt.Errorf("must be a list of events, like [\"dead\"]")
 			} else {
-				w.Events, err = parseHookEvents(list)
+				w.Events, err = parseHookEvents(eventNames)
 			}
 		default:
 			err = fmt.Errorf("is not a webhook field; use url, secret_file, events or queues")
@@ -132,22 +132,22 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 }
 
 // parseHookEvents parses a list of events and returns them as a set.
-func parseHookEvents(list []string) (set queue.HookEvents, err error) {
+func parseHookEvents(eventNames []string) (events queue.HookEvents, err error) {
 	names := map[string]queue.HookEvents{}
 	for _, m := range queue.AllHookEvents {
 		names[m.String()] = m
 	}
-	for _, name := range list {
+	for _, name := range eventNames {
 		m, known := names[name]
 		if !known {
 			words := slices.Sorted(maps.Keys(names))
 			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name),
 				cmp.Or(queue.DidYouMean(name, words), "; use "+strings.Join(words, ", ")))
 		}
-		set |= m
+		events |= m
 	}
-	if set == 0 {
+	if events == 0 {
 		return 0, fmt.Errorf("must not be empty; remove this field to receive the event \"ended\"")
 	}
-	return set, nil
+	return events, nil
 }

@@ -45,9 +45,9 @@ func jobKeys(s *Settings) []Key {
 		integerKey("max_pending", "0", 0, math.MaxInt32, &s.MaxPending),
 		integerKey("max_pending_per_user", "0", 0, math.MaxInt32, &s.MaxPendingPerUser),
 		acceptWord(sizeKey("max_bytes_per_user", "auto", maxOutputBytes, &s.MaxBytesPerUser), "auto", -1, &s.MaxBytesPerUser),
-		integerKey("max_running_per_user", "0", 0, maxCount, &s.MaxRunningPerUser),
-		integerKey("max_connections", "1024", 16, maxCount, &s.MaxConnections),
-		integerKey("max_connections_per_user", "256", 1, maxCount, &s.MaxConnectionsPerUser),
+		integerKey("max_running_per_user", "0", 0, maxConcurrencyLimit, &s.MaxRunningPerUser),
+		integerKey("max_connections", "1024", 16, maxConcurrencyLimit, &s.MaxConnections),
+		integerKey("max_connections_per_user", "256", 1, maxConcurrencyLimit, &s.MaxConnectionsPerUser),
 		durationKey("stop_timeout", "30s", 0, &s.StopTimeout),
 		durationKey("settle_delay", "5ms", 0, &s.SettleDelay),
 
@@ -66,14 +66,14 @@ func serviceKeys(s *Settings) []Key {
 	return []Key{
 		textKey("resources", noneWord, &s.Resources, checkResources),
 		parsedOrNoneKey("hooks_user", &s.HooksUser, parseAccountName),
-		adminsOnly(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
+		makeSecret(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
 		choiceKey("log_level", "info", &s.LogLevel, "debug", "info", "warn", "error"),
 		choiceKey("log_format", "auto", &s.LogFormat, "auto", "text", "json"),
 
 		textKey("run_as", RunAsService, &s.RunAs, checkRunAs),
 		textKey("socket_mode", "0600", &s.SocketMode, checkSocketMode),
 		parsedOrNoneKey("socket_group", &s.SocketGroup, parseAccountName),
-		adminsOnly(textKey("store", StoreSQLite, &s.Store, parseStore)),
+		makeSecret(textKey("store", StoreSQLite, &s.Store, parseStore)),
 		textOrNoneKey("store_file", &s.StoreFile, checkStoreFile),
 		textOrNoneKey("store_roles", &s.StoreRoles, checkRoles),
 
@@ -87,29 +87,30 @@ func serviceKeys(s *Settings) []Key {
 		hookKey("hooks.on_dead", &s.Hooks.OnDead),
 		hookKey("hooks.on_ended", &s.Hooks.OnEnded),
 
-		namesKey("access.read", noneWord, &s.AccessRead),
-		namesKey("access.submit", autoWord, &s.AccessSubmit),
-		namesKey("access.operate", noneWord, &s.AccessOperate),
-		namesKey("access.admin", autoWord, &s.AccessAdmin),
+		accountNamesKey("access.read", noneWord, &s.AccessRead),
+		accountNamesKey("access.submit", autoWord, &s.AccessSubmit),
+		accountNamesKey("access.operate", noneWord, &s.AccessOperate),
+		accountNamesKey("access.admin", autoWord, &s.AccessAdmin),
 
 		textOrNoneKey("traces.endpoint", &s.TracesEndpoint, checkCollectorURL),
 
 		textOrNoneKey("web.listen", &s.WebListen, checkListenAddress),
 		choiceKey("web.anonymous", noneWord, &s.WebAnonymous, noneWord, "read"),
 		choiceKey("web.metrics_anonymous", "false", &s.WebMetrics, "false", "true"),
-		parsedOrNoneKey(webHosts, &s.WebHosts, parseWebHosts),
+		parsedOrNoneKey(webHostsKey, &s.WebHosts, parseWebHosts),
 		textOrNoneKey("web.tls_cert", &s.WebTLSCert, checkAbsolutePath),
 		textOrNoneKey("web.tls_key", &s.WebTLSKey, checkAbsolutePath),
 		choiceKey("web.tls", noneWord, &s.WebTLS, noneWord, "proxy"),
 	}
 }
 
-// restartSettings lists the settings whose changes take effect only when the service restarts.
-var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
+// settingsNeedingRestart lists the settings whose changes take effect only when the service restarts.
+var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "store", "store_file",
+	"node", "node_lease",
 	"job_tmpdir"}
 
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
-func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
+func (k *Key) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
 // KeepUntilRestart restores the old values of the settings that take effect only at a restart. After that,
 // PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
@@ -130,9 +131,9 @@ func (c *Config) KeepUntilRestart(old *Config) {
 	}
 }
 
-// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
+// perNodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
 // be stored in the queue, because several nodes may share it.
-var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
+var perNodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// IsPerNode reports whether the setting is one of nodeSettings, which cannot be stored in the queue.
-func (k *Key) IsPerNode() bool { return slices.Contains(nodeSettings, k.Name) }
+// IsPerNode reports whether the setting is one of perNodeSettings, which cannot be stored in the queue.
+func (k *Key) IsPerNode() bool { return slices.Contains(perNodeSettings, k.Name) }

@@ -129,8 +129,8 @@ type Key struct {
 // Keys returns the table of settings, in the order of the documentation.
 func Keys() []Key { return keysOf(&Settings{}) }
 
-// boundTo returns the row of the same setting in a table whose rows read and write s.
-func (k *Key) boundTo(s *Settings) *Key {
+// bindTo returns the row of the same setting in a table whose rows read and write s.
+func (k *Key) bindTo(s *Settings) *Key {
 	rows := keysOf(s)
 	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
 }
@@ -163,12 +163,12 @@ func (k *Key) Doc() string {
 	return text
 }
 
-// keyAlias is another name for a setting. toValue converts a value given under this name to a value of the
-// setting, and fromValue converts it back.
+// keyAlias is another name for a setting. toSettingValue converts a value given under this name to a value of the
+// setting, and toAliasValue converts it back.
 type keyAlias struct {
-	alias, key string
-	toValue    func(text string) (string, error)
-	fromValue  func(text string) string
+	alias, key     string
+	toSettingValue func(text string) (string, error)
+	toAliasValue   func(text string) string
 }
 
 var keyAliases = []keyAlias{
@@ -201,7 +201,7 @@ func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range keyAliases {
 		if s.alias == canonical {
-			return s.fromValue(value)
+			return s.toAliasValue(value)
 		}
 	}
 	return value
@@ -219,18 +219,18 @@ func (k *Key) Aliases() (names []string) {
 
 // FindKey returns the setting that has the given name or alias. It also converts the value from the form of an
 // alias to that of the setting. It does not check the value.
-func FindKey(name, text string) (*Key, string, error) {
+func FindKey(name, valueText string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, k := range Keys() {
-		if k.Name == canonical || underscored(k.Name) == canonical {
-			return &k, text, nil
+		if k.Name == canonical || withUnderscores(k.Name) == canonical {
+			return &k, valueText, nil
 		}
 	}
 	for _, s := range keyAliases {
 		if s.alias == canonical {
-			value, err := text, error(nil)
-			if text != "" {
-				value, err = s.toValue(text)
+			value, err := valueText, error(nil)
+			if valueText != "" {
+				value, err = s.toSettingValue(valueText)
 			}
 			if err != nil {
 				return nil, "", queue.Invalid(name, "%s", err)
@@ -243,15 +243,15 @@ func FindKey(name, text string) (*Key, string, error) {
 		return nil, "", queue.Invalid("key", "the name of the setting is empty; list all settings with: queuectl config list")
 	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name,
-		Message: "unknown setting" + cmp.Or(queue.DidYouMean(canonical, Names()),
+		Message: "unknown setting" + cmp.Or(queue.DidYouMean(canonical, SettingNames()),
 			"; list all settings with: queuectl config list")}
 }
 
-// underscored returns the name of a setting with underscores, as in the names of environment variables.
-func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
+// withUnderscores returns the name of a setting with underscores, as in the names of environment variables.
+func withUnderscores(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
-// Names returns the names of all settings.
-func Names() (names []string) {
+// SettingNames returns the names of all settings.
+func SettingNames() (names []string) {
 	for _, k := range Keys() {
 		names = append(names, k.Name)
 	}
@@ -260,45 +260,45 @@ func Names() (names []string) {
 
 // Check returns an error if the text is not a valid value of the setting.
 func (k *Key) Check(text string) error {
-	if err := k.boundTo(&Settings{}).set(text); err != nil {
+	if err := k.bindTo(&Settings{}).set(text); err != nil {
 		return queue.Invalid(k.Name, "%s", err)
 	}
 	return nil
 }
 
 // ValueText returns the value of the setting as text.
-func (k *Key) ValueText(s *Settings) string { return k.boundTo(s).get() }
+func (k *Key) ValueText(s *Settings) string { return k.bindTo(s).get() }
 
-// newKey returns a setting that is stored in *member. The function parse checks a text and converts it, and the
-// function show converts a value back.
-func newKey[T any](name, def string, member *T, parse func(text string) (T, error), show func(T) string) Key {
-	return Key{Name: name, Default: def, set: func(text string) error {
+// newKey returns a setting that is stored in *target. The function parse checks a text and converts it, and the
+// function format converts a value back.
+func newKey[T any](name, defaultText string, target *T, parse func(text string) (T, error), format func(T) string) Key {
+	return Key{Name: name, Default: defaultText, set: func(text string) error {
 		value, err := parse(text)
 		if err == nil {
-			*member = value
+			*target = value
 		}
 		return err
-	}, get: func() string { return show(*member) }}
+	}, get: func() string { return format(*target) }}
 }
 
 // textKey returns a setting that is stored as text.
-func textKey(name, def string, member *string, parse func(text string) (string, error)) Key {
-	return newKey(name, def, member, parse, func(text string) string { return text })
+func textKey(name, defaultText string, target *string, parse func(text string) (string, error)) Key {
+	return newKey(name, defaultText, target, parse, func(text string) string { return text })
 }
 
 // acceptWord returns the setting k, changed so that it also accepts a word. The word is stored as the given
 // value.
-func acceptWord[T comparable](k Key, word string, value T, member *T) Key {
+func acceptWord[T comparable](k Key, word string, value T, target *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {
 		if text == word {
-			*member = value
+			*target = value
 			return nil
 		}
 		return set(text)
 	}
 	k.get = func() string {
-		if *member == value {
+		if *target == value {
 			return word
 		}
 		return get()
@@ -307,12 +307,12 @@ func acceptWord[T comparable](k Key, word string, value T, member *T) Key {
 }
 
 // parsedOrNoneKey returns a setting that is stored as text. Its default is "none", which is stored as "".
-func parsedOrNoneKey(name string, member *string, parse func(text string) (string, error)) Key {
-	return acceptWord(textKey(name, noneWord, member, parse), noneWord, "", member)
+func parsedOrNoneKey(name string, target *string, parse func(text string) (string, error)) Key {
+	return acceptWord(textKey(name, noneWord, target, parse), noneWord, "", target)
 }
 
-// adminsOnly returns the setting k, changed so that only admins see its value.
-func adminsOnly(k Key) Key {
+// makeSecret returns the setting k, changed so that only admins see its value.
+func makeSecret(k Key) Key {
 	k.Secret = true
 	return k
 }
@@ -333,33 +333,34 @@ func checkShell(text string) (string, error) {
 	return text, nil
 }
 
-func integerKey[N int | int64](name, def string, least, most N, member *N) Key {
-	return newKey(name, def, member, func(text string) (N, error) {
+func integerKey[N int | int64](name, defaultText string, minValue, maxValue N, target *N) Key {
+	return newKey(name, defaultText, target, func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < int64(least) || n > int64(most) {
-			return 0, fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
+		if err != nil || n < int64(minValue) || n > int64(maxValue) {
+			return 0, fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, minValue, maxValue)
 		}
 		return N(n), nil
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-// numberKey returns a setting that is a number from least to most, possibly with a fraction.
-func numberKey(name, def string, least, most float64, member *float64) Key {
-	return newKey(name, def, member, func(text string) (float64, error) {
+// numberKey returns a setting that is a number from minValue to maxValue, possibly with a fraction.
+func numberKey(name, defaultText string, minValue, maxValue float64, target *float64) Key {
+	return newKey(name, defaultText, target, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(n >= least && n <= most) {
-			return 0, fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
+		if err != nil || !(n >= minValue && n <= maxValue) {
+			return 0, fmt.Errorf("%q is not a valid value; use a number from %g to %g", text,
+				math.Round(minValue*1e9)/1e9, maxValue)
 		}
 		return n, nil
 	}, func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) })
 }
 
-// durationKey returns a setting that is a duration. The shortest valid duration is least.
-func durationKey(name, def string, least time.Duration, member *time.Duration) Key {
-	return newKey(name, def, member, func(text string) (time.Duration, error) {
+// durationKey returns a setting that is a duration of at least minDuration.
+func durationKey(name, defaultText string, minDuration time.Duration, target *time.Duration) Key {
+	return newKey(name, defaultText, target, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
-		if err == nil && d < least {
-			err = fmt.Errorf("%q is too short; the minimum is %s", text, queue.FormatDuration(least))
+		if err == nil && d < minDuration {
+			err = fmt.Errorf("%q is too short; the minimum is %s", text, queue.FormatDuration(minDuration))
 		}
 		return d, err
 	}, func(d time.Duration) string {
@@ -371,35 +372,35 @@ func durationKey(name, def string, least time.Duration, member *time.Duration) K
 }
 
 // durationOrNeverKey returns a setting that is a duration or "never". The value "never" is stored as 0.
-func durationOrNeverKey(name, def string, member *time.Duration) Key {
-	return acceptWord(newKey(name, def, member, func(text string) (time.Duration, error) {
+func durationOrNeverKey(name, defaultText string, target *time.Duration) Key {
+	return acceptWord(newKey(name, defaultText, target, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
 			err = fmt.Errorf("%q is too short; use 1s or more, or the word \"never\"", text)
 		}
 		return d, err
-	}, queue.FormatDuration), "never", 0, member)
+	}, queue.FormatDuration), "never", 0, target)
 }
 
 // These are the highest valid values of some settings.
 const (
-	maxOutputBytes = 1 << 50 // for settings that limit the bytes of all jobs of a user or a queue
-	maxCount       = 1 << 20 // for settings that limit connections or running jobs
+	maxOutputBytes      = 1 << 50 // for settings that limit the bytes of all jobs of a user or a queue
+	maxConcurrencyLimit = 1 << 20 // for settings that limit connections or running jobs
 )
 
-// sizeKey returns a setting that is a number of bytes. The highest valid number is most.
-func sizeKey(name, def string, most int64, member *int64) Key {
-	return newKey(name, def, member, func(text string) (int64, error) {
+// sizeKey returns a setting that is a number of bytes, at most maxBytes.
+func sizeKey(name, defaultText string, maxBytes int64, target *int64) Key {
+	return newKey(name, defaultText, target, func(text string) (int64, error) {
 		n, err := queue.ParseSize(text)
-		if err == nil && n > most {
-			err = fmt.Errorf("%q is too large; the maximum is %s", text, queue.FormatSize(most))
+		if err == nil && n > maxBytes {
+			err = fmt.Errorf("%q is too large; the maximum is %s", text, queue.FormatSize(maxBytes))
 		}
 		return n, err
 	}, queue.FormatSize)
 }
 
-func choiceKey(name, def string, member *string, values ...string) Key {
-	k := textKey(name, def, member, func(text string) (string, error) {
+func choiceKey(name, defaultText string, target *string, values ...string) Key {
+	k := textKey(name, defaultText, target, func(text string) (string, error) {
 		if slices.Contains(values, text) {
 			return text, nil
 		}
@@ -411,8 +412,8 @@ func choiceKey(name, def string, member *string, values ...string) Key {
 }
 
 // textOrNoneKey returns a setting that is a text. The text "none" is stored as "".
-func textOrNoneKey(name string, member *string, check func(string) error) Key {
-	return parsedOrNoneKey(name, member, func(text string) (string, error) {
+func textOrNoneKey(name string, target *string, check func(string) error) Key {
+	return parsedOrNoneKey(name, target, func(text string) (string, error) {
 		switch {
 		case text == "":
 			return "", fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
@@ -423,22 +424,22 @@ func textOrNoneKey(name string, member *string, check func(string) error) Key {
 	})
 }
 
-// unchecked returns a value parsed from the text of a setting. The text was checked before, so err must be nil.
-func unchecked[T any](value T, err error) T {
+// must returns a value parsed from the text of a setting. The text was checked before, so err must be nil.
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic("config: " + err.Error())
 	}
 	return value
 }
 
-// checkCollectorURL returns an error unless the text is the URL of a collector of traces. The URL must not
-// contain headers or credentials.
-func checkCollectorURL(text string) error {
-	u, err := url.Parse(text)
+// checkCollectorURL returns an error unless collectorURL is the URL of a collector of traces. The URL must
+// not contain headers or credentials.
+func checkCollectorURL(collectorURL string) error {
+	u, err := url.Parse(collectorURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil ||
 		u.RawQuery != "" || u.Fragment != "" {
 		return fmt.Errorf("%q is not a valid collector URL; write it like http://127.0.0.1:4318 or "+
-			"https://otel.example.org/v1/traces", text)
+			"https://otel.example.org/v1/traces", collectorURL)
 	}
 	return nil
 }

@@ -53,15 +53,15 @@ func Merge(layers ...Layer) (Config, error) {
 	for i := range c.layers {
 		c.layers[i].Values = maps.Clone(layers[i].Values)
 	}
-	var faults []error
+	var errs []error
 	for _, k := range keysOf(&c.Settings) {
 		text, origin := c.strongestValue(k.Name, k.Default)
 		if err := k.set(text); err != nil {
-			faults = append(faults, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
+			errs = append(errs, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
 		}
 	}
-	if len(faults) > 0 {
-		return c, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(faults...).Error()}
+	if len(errs) > 0 {
+		return c, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(errs...).Error()}
 	}
 	return c, nil
 }
@@ -97,13 +97,13 @@ func (c *Config) strongestValue(name, defaultText string) (text string, origin O
 
 // OverriddenSettings returns the names of the settings whose values from the given origin have no effect, because
 // a stronger origin sets them too.
-func (c *Config) OverriddenSettings(overridden Origin) (names []string) {
+func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 	for _, l := range c.layers {
-		if l.Origin != overridden {
+		if l.Origin != origin {
 			continue
 		}
-		for _, name := range Names() {
-			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != overridden {
+		for _, name := range SettingNames() {
+			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != origin {
 				names = append(names, name)
 			}
 		}
@@ -121,10 +121,10 @@ func (l *Layer) Set(name string, value any) error {
 			return err
 		}
 		list, ok := v.([]any)
-		if !ok || !isList(name) {
+		if !ok || !isListSetting(name) {
 			return queue.Invalid(name, "the value must be text, a number, true or false")
 		}
-		text, err := formatList(list)
+		text, err := formatNameList(list)
 		if err != nil {
 			return queue.Invalid(name, "%s", err)
 		}
@@ -134,7 +134,7 @@ func (l *Layer) Set(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	if _, twice := l.Values[k.Name]; twice {
+	if _, isDuplicate := l.Values[k.Name]; isDuplicate {
 		names := append([]string{k.Name}, k.Aliases()...)
 		if len(names) == 1 {
 			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
@@ -145,13 +145,13 @@ func (l *Layer) Set(name string, value any) error {
 	return k.Check(text)
 }
 
-// formatList converts a list of names to the text of a setting.
-func formatList(list []any) (string, error) {
-	if len(list) == 0 {
+// formatNameList converts a list of names to the text of a setting.
+func formatNameList(names []any) (string, error) {
+	if len(names) == 0 {
 		return noneWord, nil
 	}
 	var words []string
-	for _, v := range list {
+	for _, v := range names {
 		word := fmt.Sprint(v)
 		switch v.(type) {
 		case string, int64:

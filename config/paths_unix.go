@@ -17,9 +17,9 @@ const maxID = 1<<32 - 2
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// directoryName is the name of two directories below the XDG base directories: one contains a user's queue, the
+// xdgDirName is the name of two directories below the XDG base directories: one contains a user's queue, the
 // other the user's settings.
-const directoryName = "queuectl"
+const xdgDirName = "queuectl"
 
 // PathsIn returns the paths of a service that keeps everything in one directory.
 func PathsIn(dir string) Paths {
@@ -57,9 +57,9 @@ func UserPaths() (Paths, error) {
 			config = filepath.Join(home, ".config")
 		}
 	}
-	dir := filepath.Join(state, directoryName)
+	dir := filepath.Join(state, xdgDirName)
 	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName),
-		SettingsFile: filepath.Join(config, directoryName, SettingsFileName)}, nil
+		SettingsFile: filepath.Join(config, xdgDirName, SettingsFileName)}, nil
 }
 
 // CheckOwner returns an error if root would create the state directory in the home directory of another

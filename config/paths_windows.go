@@ -14,8 +14,8 @@ import (
 // maxID is the highest number of a user or group. Every integer up to maxID is exact in JSON.
 const maxID = 1<<53 - 1
 
-// pipeName is the prefix for the pipe names of services.
-const pipeName = `\\.\pipe\queuectl`
+// pipeNamePrefix is the prefix for the pipe names of services.
+const pipeNamePrefix = `\\.\pipe\queuectl`
 
 // PathsIn returns the paths of a service that keeps everything in one directory. Pipes are not in a directory,
 // so the name of the pipe contains a hash of the directory's path. PathsIn first makes the path absolute and
@@ -23,16 +23,17 @@ const pipeName = `\\.\pipe\queuectl`
 func PathsIn(dir string) Paths {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
-		path = longName(whole)
+		path = expandShortNames(whole)
 	}
 	sum := sha256.Sum256([]byte(strings.ToLower(path)))
-	return Paths{StateDir: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), SettingsFile: filepath.Join(dir,
-		SettingsFileName)}
+	return Paths{StateDir: dir, Socket: pipeNamePrefix + "-" + hex.EncodeToString(sum[:8]),
+		SettingsFile: filepath.Join(dir,
+			SettingsFileName)}
 }
 
-// longName replaces short names like PROGRA~1 in the existing part of a path. So a directory has the same pipe,
+// expandShortNames replaces short names like PROGRA~1 in the existing part of a path. So a directory has the same pipe,
 // however its path is spelled.
-func longName(path string) string {
+func expandShortNames(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return path
@@ -45,7 +46,7 @@ func longName(path string) string {
 	if parent == path {
 		return path
 	}
-	return filepath.Join(longName(parent), filepath.Base(path))
+	return filepath.Join(expandShortNames(parent), filepath.Base(path))
 }
 
 // PathsOfSocket always returns false, because the name of a pipe does not contain the directory of its
@@ -63,7 +64,7 @@ func SystemPaths() Paths {
 		data = `C:\ProgramData`
 	}
 	dir := filepath.Join(data, "queuectl")
-	return Paths{StateDir: dir, Socket: pipeName, SettingsFile: filepath.Join(dir, SettingsFileName)}
+	return Paths{StateDir: dir, Socket: pipeNamePrefix, SettingsFile: filepath.Join(dir, SettingsFileName)}
 }
 
 // UserPaths returns the paths of the user's own service.

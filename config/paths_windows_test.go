@@ -29,7 +29,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 			t.Errorf("%s has the same pipe", other)
 		}
 	}
-	if PathsIn("jobs").Socket == PathsIn(`C:\jobs`).Socket || !strings.HasPrefix(PathsIn("jobs").Socket, pipeName+"-") {
+	if PathsIn("jobs").Socket == PathsIn(`C:\jobs`).Socket || !strings.HasPrefix(PathsIn("jobs").Socket,
+		pipeNamePrefix+"-") {
 		t.Errorf("a relative directory: %s", PathsIn("jobs").Socket)
 	}
 	if _, ok := PathsOfSocket(want); ok {

@@ -26,32 +26,32 @@ const (
 // SetResources sets the setting `resources` from the table `resources` of a settings file. Each resource in the
 // table has the field count or ids, and optionally env.
 func (l *Layer) SetResources(table map[string]any) error {
-	var list []string
+	var entries []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		of, is := table[name].(map[string]any)
-		if !is {
+		fields, isTable := table[name].(map[string]any)
+		if !isTable {
 			return queue.Invalid("resources."+name, "must be a table [resources.%s] with count or ids", queue.Clip(name))
 		}
-		text, err := formatResource(name, of)
+		text, err := formatResource(name, fields)
 		if err != nil {
 			return err
 		}
-		list = append(list, text)
+		entries = append(entries, text)
 	}
-	if len(list) == 0 {
-		list = []string{noneWord}
+	if len(entries) == 0 {
+		entries = []string{noneWord}
 	}
-	return l.Set("resources", strings.Join(list, " "))
+	return l.Set("resources", strings.Join(entries, " "))
 }
 
 // formatResource converts one resource of a settings file to its text in the setting `resources`.
-func formatResource(name string, of map[string]any) (string, error) {
+func formatResource(name string, fields map[string]any) (string, error) {
 	text := ""
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		at := fmt.Sprintf("resources.%s.%s", queue.Clip(name), queue.Clip(key))
-		switch v := of[key].(type) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		fieldPath := fmt.Sprintf("resources.%s.%s", queue.Clip(name), queue.Clip(key))
+		switch v := fields[key].(type) {
 		case int64:
-			if key == "count" && of["ids"] == nil {
+			if key == "count" && fields["ids"] == nil {
 				text = fmt.Sprint(v) + text
 				continue
 			}
@@ -59,10 +59,10 @@ func formatResource(name string, of map[string]any) (string, error) {
 			words := make([]string, len(v))
 			for i := range v {
 				if words[i] = fmt.Sprint(v[i]); strings.ContainsAny(words[i], ", \t\n") {
-					return "", queue.Invalid(at, "%q contains a comma or a space; use an id without them", queue.Clip(words[i]))
+					return "", queue.Invalid(fieldPath, "%q contains a comma or a space; use an id without them", queue.Clip(words[i]))
 				}
 			}
-			if key == "ids" && of["count"] == nil {
+			if key == "ids" && fields["count"] == nil {
 				text = "[" + strings.Join(words, ",") + "]" + text
 				continue
 			}
@@ -72,8 +72,9 @@ func formatResource(name string, of map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.Invalid(at, "not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not "+
-			"both), and optionally env = \"NAME\"")
+		return "", queue.Invalid(fieldPath,
+			"not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not both), "+
+				"and optionally env = \"NAME\"")
 	}
 	return name + "=" + text, nil
 }
@@ -87,20 +88,20 @@ func checkResources(text string) (string, error) {
 
 // ResourcesByName returns the resources of this machine.
 func (s *Settings) ResourcesByName() map[string]Resource {
-	return unchecked(parseResources(s.Resources))
+	return must(parseResources(s.Resources))
 }
 
 func parseResources(text string) (map[string]Resource, error) {
-	of := map[string]Resource{}
+	resources := map[string]Resource{}
 	if text == noneWord {
-		return of, nil
+		return resources, nil
 	}
 	for entry := range strings.FieldsSeq(text) {
 		name, rest, _ := strings.Cut(entry, "=")
 		units, env, hasEnv := strings.Cut(rest, ">")
-		_, twice := of[name]
+		_, isDuplicate := resources[name]
 		switch {
-		case twice:
+		case isDuplicate:
 			return nil, fmt.Errorf("%s is listed twice; list each resource once", name)
 		case !queue.ValidID(name):
 			return nil, fmt.Errorf("%q is not a valid resource name; write the names and amounts of all resources, like "+
@@ -108,19 +109,19 @@ func parseResources(text string) (map[string]Resource, error) {
 		case hasEnv && (!isVariableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.Clip(env), name)
-		case len(of) == maxResources:
+		case len(resources) == maxResources:
 			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
 		ids, err := parseUnitIDs(units)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		of[name] = Resource{ids, env}
+		resources[name] = Resource{ids, env}
 	}
-	if len(of) == 0 {
+	if len(resources) == 0 {
 		return nil, fmt.Errorf("must not be empty; use none for no resources")
 	}
-	return of, nil
+	return resources, nil
 }
 
 // parseUnitIDs parses a count or a list of ids, and returns the ids of the units.

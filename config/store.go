@@ -28,10 +28,10 @@ func checkStoreFile(text string) error {
 	return nil
 }
 
-func checkNode(text string) error {
-	if !queue.ValidID(text) || strings.Contains(text, "=") {
+func checkNode(name string) error {
+	if !queue.ValidID(name) || strings.Contains(name, "=") {
 		return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with "+
-			"a letter or a digit", text)
+			"a letter or a digit", name)
 	}
 	return nil
 }
@@ -49,13 +49,13 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkPairs returns an error unless the text consists of words NAME=VALUE with different names: at least one, and
-// not more than the maximum. The parameter noun is the word for such a pair in errors. The function check returns an
-// error for an invalid pair.
-func checkPairs(noun string, most int, text string, check func(word, name, value string) error) error {
+// checkPairs returns an error unless the text consists of words NAME=VALUE with different names: at least
+// one, and not more than maxPairs. pairNoun is the word for such a pair in errors. The function check returns
+// an error for an invalid pair.
+func checkPairs(pairNoun string, maxPairs int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
-	if len(words) == 0 || len(words) > most {
-		return fmt.Errorf("wrong number of %ss (%d); use 1 to %d", noun, len(words), most)
+	if len(words) == 0 || len(words) > maxPairs {
+		return fmt.Errorf("wrong number of %ss (%d); use 1 to %d", pairNoun, len(words), maxPairs)
 	}
 	seen := map[string]bool{}
 	for _, word := range words {
@@ -64,7 +64,7 @@ func checkPairs(noun string, most int, text string, check func(word, name, value
 			return err
 		}
 		if seen[name] {
-			return fmt.Errorf("%s %q is listed twice; list it once", noun, name)
+			return fmt.Errorf("%s %q is listed twice; list it once", pairNoun, name)
 		}
 		seen[name] = true
 	}
@@ -91,15 +91,15 @@ func parseStore(text string) (string, error) {
 	return text, checkStore(text)
 }
 
-// checkStore returns an error if the text is not the URL of a PostgreSQL database. The text may
-// contain a password, so errors do not contain it.
-func checkStore(text string) error {
-	u, err := url.Parse(text)
+// checkStore returns an error if storeURL is not the URL of a PostgreSQL database. The URL may contain a
+// password, so errors do not contain it.
+func checkStore(storeURL string) error {
+	u, err := url.Parse(storeURL)
 	switch {
-	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStoreURLBytes ||
-		strings.ContainsAny(text, "\x00\n "):
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(storeURL) > maxStoreURLBytes ||
+		strings.ContainsAny(storeURL, "\x00\n "):
 		return errors.New("must be sqlite or a URL like postgres://USER@HOST/DATABASE")
-	case strings.Contains(text, "#"):
+	case strings.Contains(storeURL, "#"):
 		return errors.New("must not contain #; write it as %23")
 	case strings.Trim(u.Path, "/") == "":
 		return errors.New("must name a database; write it like postgres://USER@HOST/DATABASE")
@@ -132,21 +132,21 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. Errors contain field, the name of the setting or flag with
-// the path.
-func ReadStoreFile(field, path string) (string, error) {
+// ReadStoreFile reads the URL of a database from a file. Errors contain optionName, the name of the setting
+// or flag with the path.
+func ReadStoreFile(optionName, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
+		return "", queue.Invalid(optionName, "the file with the database URL cannot be read: %v", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxStoreURLBytes+1))
 	if err != nil {
-		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
+		return "", queue.Invalid(optionName, "the file with the database URL cannot be read: %v", err)
 	}
 	text := string(bytes.TrimSpace(raw))
 	if err := checkStore(text); err != nil {
-		return "", queue.Invalid(field, "the content of %s %v", path, err)
+		return "", queue.Invalid(optionName, "the content of %s %v", path, err)
 	}
 	return text, nil
 }

@@ -7,26 +7,28 @@ import (
 	"strings"
 )
 
-// webHosts is the name of a setting whose value is a list of hosts.
-const webHosts = "web.hosts"
+// webHostsKey is the name of a setting whose value is a list of hosts.
+const webHostsKey = "web.hosts"
 
-// isList reports whether the value of a setting is a list of words. In a settings file, such a value
+// isListSetting reports whether the value of a setting is a list of words. In a settings file, such a value
 // may be a TOML array.
-func isList(name string) bool { return name == webHosts || strings.HasPrefix(name, accessTable+".") }
+func isListSetting(name string) bool {
+	return name == webHostsKey || strings.HasPrefix(name, accessTable+".")
+}
 
-func checkListenAddress(text string) error {
-	if path, unix := strings.CutPrefix(text, "unix:"); unix {
+func checkListenAddress(address string) error {
+	if path, unix := strings.CutPrefix(address, "unix:"); unix {
 		return checkAbsolutePath(path)
 	}
-	if _, err := netip.ParseAddrPort(text); err != nil {
-		return fmt.Errorf("%q is not an address; use ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", text)
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return fmt.Errorf("%q is not an address; use ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", address)
 	}
 	return nil
 }
 
-func checkAbsolutePath(text string) error {
-	if !filepath.IsAbs(text) {
-		return fmt.Errorf("%q is not an absolute path; use the full path", text)
+func checkAbsolutePath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not an absolute path; use the full path", path)
 	}
 	return nil
 }

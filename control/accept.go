@@ -31,11 +31,11 @@ const (
 // acceptedConns holds the accepted connections that the server does not serve yet.
 type acceptedConns struct {
 	goroutines sync.WaitGroup // goroutines that serve, refuse or close connections
-	// refusals is a semaphore with one value for each refusal in progress that may look up a user name.
-	refusals chan struct{}
-	// closings is a semaphore with one value for each evicted connection that is being closed in the
+	// refusalSemaphore is a semaphore with one value for each refusal in progress that may look up a user name.
+	refusalSemaphore chan struct{}
+	// closingSemaphore is a semaphore with one value for each evicted connection that is being closed in the
 	// background.
-	closings chan struct{}
+	closingSemaphore chan struct{}
 
 	// startLimiter counts, for each user, the goroutines that were started and do not run yet.
 	startLimiter *fair.Limiter
@@ -43,20 +43,20 @@ type acceptedConns struct {
 
 func newAcceptedConns() *acceptedConns {
 	return &acceptedConns{
-		refusals:     make(chan struct{}, maxRefusals),
-		closings:     make(chan struct{}, maxClosings),
-		startLimiter: fair.NewLimiter(fair.Bound{Max: maxStartingGoroutines}),
+		refusalSemaphore: make(chan struct{}, maxRefusals),
+		closingSemaphore: make(chan struct{}, maxClosings),
+		startLimiter:     fair.NewLimiter(fair.Bound{Max: maxStartingGoroutines}),
 	}
 }
 
-// start starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
+// startServing starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
 // maxStartingGoroutines goroutines that were started but do not run yet. Further connections of the user wait
 // without a goroutine. Accepting a connection is faster than serving it. Without the limit, hundreds of one
 // user's goroutines could run before any request of another user. If a waiting connection is evicted, ctx ends
 // and the connection is never served.
-func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
+func (a *acceptedConns) startServing(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
-	a.startLimiter.Start(ctx, r, func() {
+	a.startLimiter.AcquireAsync(ctx, r, func() {
 		a.goroutines.Go(func() {
 			a.startLimiter.Release(r)
 			serve()
@@ -72,9 +72,9 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
 		c.cancelRequests() // the goroutine that serves it may be waiting for room in its user's limits
 		select {
-		case a.closings <- struct{}{}:
+		case a.closingSemaphore <- struct{}{}:
 			a.goroutines.Go(func() {
-				defer func() { <-a.closings }()
+				defer func() { <-a.closingSemaphore }()
 				c.netConn.Close()
 			})
 		default:
@@ -83,11 +83,11 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	}
 }
 
-// accept admits a connection and starts serving it. It admits the connection before the server accepts the next one,
+// admitAndStart admits a connection and starts serving it. It admits the connection before the server accepts the next,
 // so connections that are not admitted need no goroutines. On systems where identifying the peer can block, a
 // separate goroutine admits the connection.
-func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if socket.IdentifyMayBlock { // a client that sends nothing may block this step, and must not delay others
+func (s *Server) admitAndStart(ctx context.Context, nc net.Conn, a *acceptedConns) {
+	if socket.PeerOfMayBlock { // a client that sends nothing may block this step, and must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -96,12 +96,12 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	a.closeEvicted(evicted)
 	switch {
 	case err == nil:
-		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
+		a.startServing(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
 	case errors.Is(err, errTooManyWithoutAccess): // the error names users, and looking up their names may be slow
 		select {
-		case a.refusals <- struct{}{}:
+		case a.refusalSemaphore <- struct{}{}:
 			a.goroutines.Go(func() {
-				defer func() { <-a.refusals }()
+				defer func() { <-a.refusalSemaphore }()
 				s.serveAdmitted(ctx, c, err)
 			})
 		default:
@@ -153,7 +153,7 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	defer c.netConn.Close()
 	defer c.cancelRequests()
 	if errors.Is(err, errTooManyWithoutAccess) {
-		err = s.authorizer.Refuse(&c.peer, "", RightRead)
+		err = s.authorizer.RefusalError(&c.peer, "", RightRead)
 	}
 	if err != nil {
 		s.logDenied(c.peer, err)
@@ -168,13 +168,13 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	c.fairConn = s.userLimits.conns.Connect(c.peer.UID, endIfGone)
 	defer c.fairConn.Close()
 	ctx = WithPeer(ctx, c.peer)
-	var calls sync.WaitGroup
+	var requests sync.WaitGroup
 	if err = s.authorizer.Admit(ctx, &c.peer); err == nil {
-		err = s.readRequests(ctx, c, &calls)
+		err = s.readRequests(ctx, c, &requests)
 	}
 	if err != nil {
 		c.send(answerLine(nil, nil, err), answerTimeout)
 		c.cancelRequests()
 	}
-	s.awaitRequests(c, &calls)
+	s.awaitRequests(c, &requests)
 }

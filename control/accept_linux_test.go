@@ -17,13 +17,13 @@ import (
 // countedConn is a connection whose first Close decrements a counter of open connections.
 type countedConn struct {
 	net.Conn
-	open   *atomic.Int64
-	closed atomic.Bool
+	openCount *atomic.Int64
+	closed    atomic.Bool
 }
 
 func (c *countedConn) Close() error {
 	if !c.closed.Swap(true) {
-		c.open.Add(-1)
+		c.openCount.Add(-1)
 	}
 	return c.Conn.Close()
 }
@@ -47,7 +47,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			client, served := net.Pipe()
 			clients = append(clients, client)
 			open.Add(1)
-			server.accept(t.Context(), &countedConn{Conn: served, open: &open}, a)
+			server.admitAndStart(t.Context(), &countedConn{Conn: served, openCount: &open}, a)
 			most = max(most, open.Load())
 		}
 		if most > share+maxClosings {

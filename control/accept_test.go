@@ -15,10 +15,10 @@ func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	// simulates maxStartingGoroutines goroutines that do not run yet
 	a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
 	for range 1000 {
-		a.start(t.Context(), 1, func() { served.Add(1) })
+		a.startServing(t.Context(), 1, func() { served.Add(1) })
 	}
 	other := make(chan struct{})
-	a.start(t.Context(), 2, func() { close(other) })
+	a.startServing(t.Context(), 2, func() { close(other) })
 	<-other
 	if n := served.Load(); n != 0 {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)

@@ -5,13 +5,13 @@ import "context"
 // AdminAPI contains the methods for administrators.
 type AdminAPI interface {
 	// Cleanup removes old ended jobs. It reports its progress by calling the given function.
-	Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error)
+	Cleanup(ctx context.Context, p Cleanup, reportProgress func(RemovalCount) error) (RemovalCount, error)
 	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
 	// was acknowledged before the call.
-	Backup(ctx context.Context, p NoParams, each func(BackupPiece) error) (BackupEnd, error)
+	Backup(ctx context.Context, p NoParams, handlePiece func(BackupPiece) error) (BackupEnd, error)
 	// Doctor checks the queue and its environment for problems. It reports its progress by calling the given
 	// function.
-	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
+	Doctor(ctx context.Context, p Doctor, reportProgress func(Progress) error) (Diagnosis, error)
 	// HookTest enqueues the job of a hook or webhook in the settings, so that users can test it. A hook is a
 	// command, and a webhook is an HTTP request, that a job's outcome causes. The job's input describes an
 	// invented job.

@@ -25,42 +25,42 @@ import (
 // while it holds a slot. A read returns immediately if the uid is divisible by three; other reads last until
 // the test ends them.
 type testServer struct {
-	API    // panics for methods that are not defined below
-	t      *testing.T
-	shares *UserLimits
-	socket string
-	uids   chan int // uids of the next clients that connect, in this order
+	API        // panics for methods that are not defined below
+	t          *testing.T
+	userLimits *UserLimits
+	socket     string
+	nextUIDs   chan int // uids of the next clients that connect, in this order
 
 	maxUserConns int // maximum number of connections of one user; constant once there are connections
 	// readPermits receives one value for each read that may end. A test closes it to end all reads.
 	readPermits chan struct{}
 
-	mu      sync.Mutex
-	reading map[string]int // number of reads that hold a slot, by user and class; guarded by mu
-	most    map[string]int // highest value of each entry in reading; guarded by mu
+	mu          sync.Mutex
+	activeReads map[string]int // number of reads that hold a slot, by user and class; guarded by mu
+	peakReads   map[string]int // highest value of each entry in activeReads; guarded by mu
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, shares: NewUserLimits(), socket: tempSocket(t), uids: make(chan int),
-		readPermits: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
-	l, err := socket.Listen(v.socket, ownerOnly())
+	v := &testServer{t: t, userLimits: NewUserLimits(), socket: tempSocket(t), nextUIDs: make(chan int),
+		readPermits: make(chan struct{}), activeReads: map[string]int{}, peakReads: map[string]int{}}
+	l, err := socket.Listen(v.socket, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.maxUserConns = 1000
 	many := func() (all, user int) { return 1000, v.maxUserConns }
-	server := NewServer(v, Limits{many}, v, v.shares, slog.New(slog.DiscardHandler))
-	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
+	server := NewServer(v, Limits{many}, v, v.userLimits, slog.New(slog.DiscardHandler))
+	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.nextUIDs}, nil }
 	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if err := server.Run(ctx, l); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() {
 		stop()
-		running.Wait()
+		wg.Wait()
 	})
 	return v
 }
@@ -78,7 +78,9 @@ func (v *testServer) Right(p *Peer) Right {
 
 func (v *testServer) Admit(context.Context, *Peer) error { return nil }
 
-func (v *testServer) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
+func (v *testServer) RefusalError(p *Peer, action string, neededRight Right) error {
+	return queue.ErrDenied
+}
 
 // dial connects as the given user.
 func (v *testServer) dial(uid int) net.Conn {
@@ -86,23 +88,23 @@ func (v *testServer) dial(uid int) net.Conn {
 	c := dial(v.t, v.socket)
 	// Wait until the server has accepted the connection. On Windows, the server never accepts a
 	// connection that was closed before.
-	v.uids <- uid
+	v.nextUIDs <- uid
 	v.t.Cleanup(func() { c.Close() })
 	return c
 }
 
 // read simulates a read of the store by the service, in a slot.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
-	return v.shares.RunInSlot(ctx, class, func() error {
+	return v.userLimits.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
 		v.mu.Lock()
-		v.reading[who]++
-		v.most[who] = max(v.most[who], v.reading[who])
+		v.activeReads[who]++
+		v.peakReads[who] = max(v.peakReads[who], v.activeReads[who])
 		v.mu.Unlock()
 		defer func() {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.reading[who]--
+			v.activeReads[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
 			return nil // the user is not an attacker, so the read ends immediately
@@ -133,18 +135,18 @@ func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 }
 
 // waitUntil waits until a condition is true. The text describes the condition in the failure message.
-func (v *testServer) waitUntil(what string, holds func() bool) {
+func (v *testServer) waitUntil(description string, isMet func() bool) {
 	v.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !isMet(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			v.t.Fatalf("timed out after 20s while waiting until %s", what)
+			v.t.Fatalf("timed out after 20s while waiting until %s", description)
 		}
 	}
 }
 
-// bytes returns the size of a user's requests and answers that are in progress.
-func (v *testServer) bytes(uid int) int64 {
-	_, bytes := v.shares.conns.Usage(uid)
+// bytesInProgress returns the size of a user's requests and answers that are in progress.
+func (v *testServer) bytesInProgress(uid int) int64 {
+	_, bytes := v.userLimits.conns.Usage(uid)
 	return bytes
 }
 
@@ -171,7 +173,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
 	for range 2000 {
 		c := dial(t, v.socket)
-		v.uids <- 1
+		v.nextUIDs <- 1
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
@@ -183,7 +185,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 	began := time.Now()
 	v.waitUntil("the limiter counts no request or byte of user 1", func() bool {
-		requests, bytes := v.shares.conns.Usage(1)
+		requests, bytes := v.userLimits.conns.Usage(1)
 		return requests == 0 && bytes == 0
 	})
 	if took := time.Since(began); took > maxRoomWait {
@@ -221,7 +223,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				text, ended := "", 0
 				for text == "" {
 					v.waitUntil("the request is answered, or waits for a slot", func() bool {
-						return len(answer) > 0 || v.shares.slots.WaitingCount(uid) > 0
+						return len(answer) > 0 || v.userLimits.slots.WaitingCount(uid) > 0
 					})
 					if len(answer) > 0 {
 						text = <-answer
@@ -240,7 +242,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 			}
 		}
 		v.mu.Lock()
-		for class, n := range v.most {
+		for class, n := range v.peakReads {
 			if strings.HasSuffix(class, fmt.Sprint("class ", ClassManyJobs)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d concurrent reads", class, n)
 			}
@@ -255,7 +257,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 func (v *testServer) readsInProgress(uids ...int) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for who, now := range v.reading {
+	for who, now := range v.activeReads {
 		for _, uid := range uids {
 			if strings.HasPrefix(who, fmt.Sprint("user ", uid, " ")) {
 				n += now
@@ -270,7 +272,7 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
-			if requests, _ := v.shares.conns.Usage(uid); requests < maxUserRequests {
+			if requests, _ := v.userLimits.conns.Usage(uid); requests < maxUserRequests {
 				return false
 			}
 		}
@@ -307,7 +309,7 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
 	v.waitUntil("one line uses all the bytes of the user",
-		func() bool { return v.bytes(1) > int64(len(half))-freeConnBytes })
+		func() bool { return v.bytesInProgress(1) > int64(len(half))-freeConnBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// While a buffer grows, it exists twice. Each connection has a reader and goroutines.
@@ -365,7 +367,7 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 // Pieces of a stream that were read while a slot was held are sent after the slot is released.
 func TestStreamsHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
-	b := &endlessEvents{server: v, piece: strings.Repeat("x", 64<<10)}
+	b := &endlessEvents{server: v, eventText: strings.Repeat("x", 64<<10)}
 	v.API = b
 	c := v.dial(1)
 	for range MaxStreams {
@@ -373,40 +375,42 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.waitUntil("all streams are blocked", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
+	v.waitUntil("all streams are blocked",
+		func() bool { return v.bytesInProgress(1) >= (MaxStreams-1)*int64(len(b.eventText)) })
 	answer := v.send(v.dial(1), "events", "{}")
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one more stream: %.300s", text)
 	}
 	for _, class := range []SlotClass{ClassOneJob, ClassManyJobs} {
-		if err := v.shares.RunInSlot(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {
+		if err := v.userLimits.RunInSlot(WithPeer(t.Context(), Peer{UID: 2}), class,
+			func() error { return nil }); err != nil {
 			t.Errorf("another user's read: %v", err)
 		}
 	}
-	if n := v.bytes(1); n > maxUserBytes+1<<20 {
+	if n := v.bytesInProgress(1); n > maxUserBytes+1<<20 {
 		t.Errorf("the streams' pieces take %d bytes", n)
 	}
 }
 
-// endlessEvents is an API whose method Events sends events forever. The value of each event is the text in piece.
+// endlessEvents is an API whose method Events sends events forever. The value of each event is eventText.
 type endlessEvents struct {
 	API
-	server *testServer
-	piece  string
+	server    *testServer
+	eventText string
 }
 
-func (b *endlessEvents) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+func (b *endlessEvents) Events(ctx context.Context, _ Events, handleEvent func(Event) error) (EventsEnd, error) {
 	for {
-		if err := b.server.shares.RunStreamStep(ctx, ClassManyJobs,
-			func() error { return each(Event{Value: b.piece}) }); err != nil {
+		if err := b.server.userLimits.RunStreamStep(ctx, ClassManyJobs,
+			func() error { return handleEvent(Event{Value: b.eventText}) }); err != nil {
 			return EventsEnd{}, err
 		}
 	}
 }
 
 // Events calls the method Events of v.API, which the test has set.
-func (v *testServer) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
-	return v.API.Events(ctx, p, each)
+func (v *testServer) Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error) {
+	return v.API.Events(ctx, p, handleEvent)
 }
 
 // A line of a user without access may have 64 KiB and not a byte more.
@@ -416,7 +420,7 @@ func TestLinesWithoutAccessAreShort(t *testing.T) {
 		head, end := `{"id":1,"method":"show","pad":"`, `"}`
 		return head + strings.Repeat("x", n-len(head)-len(end)) + end
 	}
-	const most = maxLineWithoutAccess
+	const most = maxLineBytesWithoutAccess
 	for n, want := range map[int]string{most: "denied", most + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
 		go io.WriteString(c, line(n)+"\n") // may block, since the server does not read a refused line completely

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// connectNow connects to a socket without waiting, as a program that floods the socket does.
-func connectNow(path string) (fd int, err error) {
+// connectNonblocking connects to a socket without waiting, as a program that floods the socket does.
+func connectNonblocking(path string) (fd int, err error) {
 	fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -25,18 +25,18 @@ func connectNow(path string) (fd int, err error) {
 }
 
 // fillBacklog connects until no more connections can wait to be accepted, and returns their number.
-func fillBacklog(t *testing.T, path string) (waiting int) {
+func fillBacklog(t *testing.T, path string) (waitingConns int) {
 	t.Helper()
 	for {
-		fd, err := connectNow(path)
+		fd, err := connectNonblocking(path)
 		if errors.Is(err, syscall.EAGAIN) {
-			return waiting
+			return waitingConns
 		}
 		if err != nil {
-			t.Fatalf("connection %d: %v", waiting+1, err)
+			t.Fatalf("connection %d: %v", waitingConns+1, err)
 		}
 		t.Cleanup(func() { syscall.Close(fd) })
-		waiting++
+		waitingConns++
 	}
 }
 
@@ -91,7 +91,7 @@ func TestFullBacklogIsAnOverload(t *testing.T) {
 	if err := client(t, path).Connect(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("after a cancellation: got %v", err)
 	}
-	if second, err := socket.Listen(path, ownerOnly()); err == nil {
+	if second, err := socket.Listen(path, ownerOnlyPerms()); err == nil {
 		second.Close()
 		t.Error("the socket of an overloaded service was replaced")
 	}
@@ -115,7 +115,7 @@ func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 					return
 				default:
 				}
-				if fd, err := connectNow(path); err == nil {
+				if fd, err := connectNonblocking(path); err == nil {
 					syscall.Close(fd)
 				}
 			}

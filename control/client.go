@@ -21,11 +21,11 @@ import (
 // reconnectTimeout is how long a client tries to reconnect after its connection has broken.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeAfter after a request, the client calls the method hello. If nothing arrives
+// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing arrives
 // within probeTimeout after that, the client closes the connection. Without this check, the client could wait
 // forever, because systemd accepts connections even for a service that cannot start.
 const (
-	probeAfter   = 20 * time.Second
+	probeDelay   = 20 * time.Second
 	probeTimeout = 10 * time.Second
 )
 
@@ -37,9 +37,9 @@ const readAfterWriteErrorTime = time.Second
 // the connection breaks. Then it repeats the interrupted call once, if executing the call twice does no harm.
 // Examples are a call that changes nothing, and an enqueue with an idempotency key.
 type Client struct {
-	path string // path of the socket
+	socketPath string
 	// dialInProcess returns a connection to a server in this process. If it is nil, the client connects to
-	// path.
+	// socketPath.
 	dialInProcess func() net.Conn
 
 	mu   sync.Mutex
@@ -51,13 +51,13 @@ type clientConn struct {
 	netConn net.Conn
 	writeMu sync.Mutex
 
-	readMu   sync.Mutex    // held by the goroutine that reads from the connection
-	reader   *bufio.Reader // guarded by readMu
-	readOnce sync.Once     // starts readAll's goroutine, which reads until the connection ends
+	readMu           sync.Mutex    // held by the goroutine that reads from the connection
+	reader           *bufio.Reader // guarded by readMu
+	startReadingOnce sync.Once     // starts startReading's goroutine, which reads until the connection ends
 
 	lastID        atomic.Int64 // id of the newest request
 	receivedLines atomic.Int64 // number of lines received
-	gaveUp        atomic.Bool  // checkAlive closed the connection: the service did not answer
+	unresponsive  atomic.Bool  // checkAlive closed the connection: the service did not answer
 
 	mu           sync.Mutex
 	pendingCalls map[int64]*call // guarded by mu
@@ -66,18 +66,20 @@ type clientConn struct {
 
 // call is a request whose answer has not been received yet.
 type call struct {
-	result json.RawMessage
-	err    error
-	done   chan struct{}        // closed when the call has ended
-	once   sync.Once            // ends the call
-	pieces chan json.RawMessage // receives the pieces of a stream; nil for other calls
+	result  json.RawMessage
+	err     error
+	done    chan struct{}        // closed when the call has ended
+	endOnce sync.Once            // ends the call
+	pieces  chan json.RawMessage // receives the pieces of a stream; nil for other calls
 }
 
 // NewClient returns a client of the service that listens on a socket.
-func NewClient(path string) *Client { return &Client{path: path} }
+func NewClient(socketPath string) *Client { return &Client{socketPath: socketPath} }
 
 // Clone returns a client of the same service that uses its own connection.
-func (c *Client) Clone() *Client { return &Client{path: c.path, dialInProcess: c.dialInProcess} }
+func (c *Client) Clone() *Client {
+	return &Client{socketPath: c.socketPath, dialInProcess: c.dialInProcess}
+}
 
 // Close closes the connection.
 func (c *Client) Close() error {
@@ -97,13 +99,13 @@ var ErrUnreachable = errors.New("the service is not running")
 
 // unreachableError is an error that matches ErrUnreachable. It also holds the cause.
 type unreachableError struct {
-	path  string
-	cause error
+	socketPath string
+	cause      error
 }
 
 // Error names the socket.
 func (u *unreachableError) Error() string {
-	return fmt.Sprintf("no service answers on %s (%v); start the service, or check --socket", u.path, u.cause)
+	return fmt.Sprintf("no service answers on %s (%v); start the service, or check --socket", u.socketPath, u.cause)
 }
 
 // Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
@@ -141,19 +143,19 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if c.dialInProcess != nil {
 		return c.dialInProcess(), nil
 	}
-	if err := socket.CheckPath(c.path); err != nil {
+	if err := socket.CheckPath(c.socketPath); err != nil {
 		return nil, err
 	}
-	nc, err := socket.Dial(ctx, c.path)
+	nc, err := socket.Dial(ctx, c.socketPath)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, socket.AccessError(c.path)
+		return nil, socket.AccessError(c.socketPath)
 	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // not unreachable: a service may be running
 		return nil, err
 	case err != nil:
-		return nil, &unreachableError{c.path, err}
+		return nil, &unreachableError{c.socketPath, err}
 	}
-	if err := socket.CheckServer(nc, c.path); err != nil {
+	if err := socket.CheckServer(nc, c.socketPath); err != nil {
 		nc.Close()
 		return nil, err
 	}
@@ -181,7 +183,7 @@ const readBufferSize = 16 << 10
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{netConn: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
 	if !socket.CallerMayRead {
-		c.readAll()
+		c.startReading()
 	}
 	return c
 }
@@ -196,26 +198,26 @@ func (c *clientConn) isClosed() bool {
 	return socket.IsClosedByPeer(c.netConn)
 }
 
-// readAll starts a goroutine that reads until the connection ends. The goroutine ends when the
+// startReading starts a goroutine that reads until the connection ends. The goroutine ends when the
 // connection is closed.
-func (c *clientConn) readAll() {
-	c.readOnce.Do(func() {
+func (c *clientConn) startReading() {
+	c.startReadingOnce.Do(func() {
 		go func() {
 			c.readMu.Lock()
 			defer c.readMu.Unlock()
 			var err error
 			for err == nil {
-				err = c.read()
+				err = c.readAndDeliver()
 			}
-			c.fail(err)
+			c.closeWithError(err)
 		}()
 	})
 }
 
-// readUntil reads until a call is answered or the connection has ended. The caller itself reads from the
+// readUntilAnswered reads until a call is answered or the connection has ended. The caller itself reads from the
 // connection, which saves a goroutine and therefore a thread. If another goroutine is already reading,
-// readUntil returns false immediately. See docs/decisions/0096.
-func (c *clientConn) readUntil(o *call) bool {
+// readUntilAnswered returns false immediately. See docs/decisions/0096.
+func (c *clientConn) readUntilAnswered(o *call) bool {
 	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
 	}
@@ -226,15 +228,15 @@ func (c *clientConn) readUntil(o *call) bool {
 			return true
 		default:
 		}
-		if err := c.read(); err != nil {
-			c.fail(err)
+		if err := c.readAndDeliver(); err != nil {
+			c.closeWithError(err)
 			return true
 		}
 	}
 }
 
-// read reads one line and passes it to its call.
-func (c *clientConn) read() error {
+// readAndDeliver reads one line and passes it to its call.
+func (c *clientConn) readAndDeliver() error {
 	line, err := readLine(c.reader)
 	if err != nil {
 		return err
@@ -243,12 +245,12 @@ func (c *clientConn) read() error {
 	return c.deliver(line)
 }
 
-// fail closes the connection and ends all open calls with an error that contains cause.
-func (c *clientConn) fail(cause error) {
+// closeWithError closes the connection and ends all open calls with an error that contains cause.
+func (c *clientConn) closeWithError(cause error) {
 	c.netConn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err = errors.Join(errConnectionLost, cause); c.gaveUp.Load() {
+	if c.err = errors.Join(errConnectionLost, cause); c.unresponsive.Load() {
 		c.err = errUnresponsive
 	}
 	for id, o := range c.pendingCalls {
@@ -289,7 +291,7 @@ func (c *clientConn) deliver(line []byte) error {
 // finish ends a call with its result or error. It closes the channel pieces, so only the goroutine that sends to
 // this channel may call it.
 func (c *call) finish(result json.RawMessage, err error) {
-	c.once.Do(func() {
+	c.endOnce.Do(func() {
 		c.result, c.err = result, err
 		if c.pieces != nil {
 			close(c.pieces)
@@ -299,10 +301,10 @@ func (c *call) finish(result json.RawMessage, err error) {
 }
 
 // abandon ends a call whose caller has stopped waiting. Pieces of a stream may still arrive for this call.
-func (c *call) abandon() { c.once.Do(func() { close(c.done) }) }
+func (c *call) abandon() { c.endOnce.Do(func() { close(c.done) }) }
 
 // send sends a request and returns its call and its id. It does not wait for the answer.
-func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
+func (c *clientConn) send(method string, params any, isStream bool) (*call, int64, error) {
 	id := c.lastID.Add(1)
 	line, err := requestLine(id, method, params)
 	if err != nil {
@@ -313,7 +315,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 			len(line)-1, MaxLineBytes)
 	}
 	o := &call{done: make(chan struct{})}
-	if streams {
+	if isStream {
 		o.pieces = make(chan json.RawMessage, 64)
 	}
 	c.mu.Lock()
@@ -338,13 +340,13 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 // given function, which is nil for other methods. If repeatable is true and the connection breaks, it repeats the
 // request once.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
-	each func(json.RawMessage) error) error {
+	handlePiece func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
 		conn, err := c.ensureConn(ctx)
 		if err == nil {
-			var sent bool
-			if sent, err = conn.roundTrip(ctx, method, params, result, each); sent {
+			var maybeReceived bool
+			if maybeReceived, err = conn.roundTrip(ctx, method, params, result, handlePiece); maybeReceived {
 				tries++
 			}
 		}
@@ -374,14 +376,14 @@ const serviceEndedHint = "to find out why it ended, see its log (for the system 
 // unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withErrorCode adds an error code to an error of the connection. The parameter tries is how often the request may
-// have been sent.
-func withErrorCode(err error, tries int) error {
-	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && tries > 0 {
+// withErrorCode adds an error code to an error of the connection. sendCount is how often the request may have been
+// sent.
+func withErrorCode(err error, sendCount int) error {
+	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && sendCount > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
 			"the service with: queuectl service start; %s", unknownOutcomeText, serviceEndedHint)
 	}
-	if err == socket.ErrOverloaded && tries > 0 {
+	if err == socket.ErrOverloaded && sendCount > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the connection to the service was lost before the answer, and the "+
 			"service is now overloaded; %s; check this before you repeat it", unknownOutcomeText)
 	}
@@ -391,7 +393,7 @@ func withErrorCode(err error, tries int) error {
 	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
 		return e // the server has sent the reason why it closed the connection
 	}
-	if tries > 0 {
+	if sendCount > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcomeText,
 			serviceEndedHint)
 	}
@@ -413,7 +415,7 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 	case <-o.done:
 	case <-time.After(probeTimeout):
 		if c.receivedLines.Load() == linesBefore {
-			c.gaveUp.Store(true)
+			c.unresponsive.Store(true)
 			c.netConn.Close()
 		}
 	}
@@ -422,62 +424,62 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 // roundTrip sends one request, waits for the answer and stores it in *result. The function is the same as in
 // Client.call. roundTrip also returns whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
-	each func(json.RawMessage) error) (sent bool, err error) {
+	handlePiece func(json.RawMessage) error) (maybeReceived bool, err error) {
 	linesReceived := c.receivedLines.Load()
-	probe := time.AfterFunc(probeAfter, func() { c.checkAlive(linesReceived) })
+	probe := time.AfterFunc(probeDelay, func() { c.checkAlive(linesReceived) })
 	defer probe.Stop()
-	o, id, err := c.send(method, params, each != nil)
+	o, id, err := c.send(method, params, handlePiece != nil)
 	if err != nil {
 		return false, err
 	}
-	if each == nil && ctx.Done() == nil && c.readUntil(o) {
+	if handlePiece == nil && ctx.Done() == nil && c.readUntilAnswered(o) {
 		return true, o.decode(method, result)
 	}
-	c.readAll()
-	give := func(err error) (bool, error) {
+	c.startReading()
+	abandonCall := func(err error) (bool, error) {
 		c.mu.Lock()
 		delete(c.pendingCalls, id)
 		c.mu.Unlock()
 		o.abandon()
 		return true, err
 	}
-	if each != nil {
+	if handlePiece != nil {
 		for reading := true; reading; {
 			select {
 			case piece, more := <-o.pieces:
 				if reading = more; more {
-					if err := each(piece); err != nil {
-						return give(err)
+					if err := handlePiece(piece); err != nil {
+						return abandonCall(err)
 					}
 				}
 			case <-ctx.Done():
 				c.netConn.Close() // a stream has no other way to end early
-				return give(ctx.Err())
+				return abandonCall(ctx.Err())
 			}
 		}
 	}
 	select {
 	case <-o.done:
 	case <-ctx.Done():
-		return give(ctx.Err())
+		return abandonCall(ctx.Err())
 	}
 	return true, o.decode(method, result)
 }
 
-// decode stores the result of an ended call in *into, or returns the call's error.
-func (c *call) decode(method string, into any) error {
+// decode stores the result of an ended call in *target, or returns the call's error.
+func (c *call) decode(method string, target any) error {
 	if c.err != nil {
 		return c.err
 	}
-	return decodeAnswer(method, c.result, into)
+	return decodeAnswer(method, c.result, target)
 }
 
 // decodeAnswer decodes the result in an answer that parseReply has accepted.
-func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
-	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would scan the line again
+func decodeAnswer(method string, raw json.RawMessage, target any) (err error) {
+	if own, ok := target.(json.Unmarshaler); ok { // json.Unmarshal would scan the line again
 		err = own.UnmarshalJSON(raw)
 	} else {
-		err = json.Unmarshal(raw, into)
+		err = json.Unmarshal(raw, target)
 	}
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		err = fmt.Errorf("the type of %q is %s", t.Field, t.Value)

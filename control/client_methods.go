@@ -18,13 +18,13 @@ func callMethod[R any](ctx context.Context, c *Client, method string, params any
 // callStream calls a method that sends a stream. It calls the given function for every piece, and returns the
 // answer at the end of the stream.
 func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
-	each func(N) error) (r R, err error) {
+	handlePiece func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(method, raw, &n); err != nil {
 			return err
 		}
-		return each(n)
+		return handlePiece(n)
 	})
 	return r, err
 }
@@ -71,12 +71,12 @@ func (c *Client) Status(ctx context.Context, p NoParams) (Status, error) {
 	return callMethod[Status](ctx, c, "status", p, true)
 }
 
-func (c *Client) Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error) {
-	return callStream[JobEndNotice, WaitResult](ctx, c, "wait", p, each)
+func (c *Client) Wait(ctx context.Context, p Wait, handleNotice func(JobEndNotice) error) (WaitResult, error) {
+	return callStream[JobEndNotice, WaitResult](ctx, c, "wait", p, handleNotice)
 }
 
-func (c *Client) Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error) {
-	return callStream[OutputPiece, LogsEnd](ctx, c, "logs", p, each)
+func (c *Client) Logs(ctx context.Context, p Logs, handlePiece func(OutputPiece) error) (LogsEnd, error) {
+	return callStream[OutputPiece, LogsEnd](ctx, c, "logs", p, handlePiece)
 }
 
 // Attach implements API. The request is not repeated, because the text would be typed twice.
@@ -278,20 +278,21 @@ func (c *Client) ConfigUnset(ctx context.Context, p ConfigKeyParams) (ConfigValu
 	return callMethod[ConfigValue](ctx, c, "config.unset", p, true)
 }
 
-func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
-	return callStream[Event, EventsEnd](ctx, c, "events", p, each)
+func (c *Client) Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error) {
+	return callStream[Event, EventsEnd](ctx, c, "events", p, handleEvent)
 }
 
-func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error) {
-	return callStream[RemovalCount, RemovalCount](ctx, c, "cleanup", p, each)
+func (c *Client) Cleanup(ctx context.Context, p Cleanup, reportProgress func(RemovalCount) error) (
+	RemovalCount, error) {
+	return callStream[RemovalCount, RemovalCount](ctx, c, "cleanup", p, reportProgress)
 }
 
-func (c *Client) Backup(ctx context.Context, p NoParams, each func(BackupPiece) error) (BackupEnd, error) {
-	return callStream[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
+func (c *Client) Backup(ctx context.Context, p NoParams, handlePiece func(BackupPiece) error) (BackupEnd, error) {
+	return callStream[BackupPiece, BackupEnd](ctx, c, "backup", p, handlePiece)
 }
 
-func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error) {
-	return callStream[Progress, Diagnosis](ctx, c, "doctor", p, each)
+func (c *Client) Doctor(ctx context.Context, p Doctor, reportProgress func(Progress) error) (Diagnosis, error) {
+	return callStream[Progress, Diagnosis](ctx, c, "doctor", p, reportProgress)
 }
 
 func (c *Client) Drain(ctx context.Context, p Drain) (DrainResult, error) {

@@ -25,7 +25,7 @@ type serverConn struct {
 
 	writeMu sync.Mutex // held while a line is written
 
-	openRequests atomic.Int64 // number of requests whose answer is not ready
+	unansweredRequests atomic.Int64 // number of requests whose answer is not ready
 
 	mu              sync.Mutex
 	activeRequests  int       // number of requests that have not ended; guarded by mu
@@ -33,13 +33,15 @@ type serverConn struct {
 	evicted         bool      // closed to make room for another connection; guarded by mu
 }
 
-// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's capacity
-// counts towards the user's limit of bytes. The last line needs no newline if it has at most freeConnBytes bytes. A
-// longer one was probably cut off, and parsing it would cost much. If first is true, this is the connection's first
-// line. If reading fails, readLine returns the part of the line that has arrived.
-func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
+// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
+// capacity counts towards the user's limit of bytes. The last line needs no newline if it has at most
+// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. isFirst says whether
+// this is the connection's first line. If reading fails, readLine returns the part of the line that has arrived.
+func (s *Server) readLine(
+	ctx context.Context, c *serverConn, reader *bufio.Reader, isFirst bool,
+) (line []byte, err error) {
 	for {
-		part, err := in.ReadSlice('\n')
+		part, err := reader.ReadSlice('\n')
 		ended := err == nil
 		size := len(line) + len(part)
 		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
@@ -62,7 +64,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			c.fairConn.EndLine()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			if !first && size > freeConnBytes {
+			if !isFirst && size > freeConnBytes {
 				s.setReadTimeout(c, stallTimeout)
 			}
 			continue
@@ -78,15 +80,14 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 }
 
 // lineLimit returns the maximum length of the line that is being received, which is lower for users without
-// access. The parameter size is the number of bytes received until now. If it does not exceed the lower limit,
-// lineLimit does not look up the user's right.
-func (s *Server) lineLimit(c *serverConn, size int) int {
-	if size <= maxLineWithoutAccess {
+// access. If receivedBytes does not exceed the lower limit, lineLimit does not look up the user's right.
+func (s *Server) lineLimit(c *serverConn, receivedBytes int) int {
+	if receivedBytes <= maxLineBytesWithoutAccess {
 		return MaxLineBytes
 	}
 	peer := c.peer
 	if peer.Right = s.authorizer.Right(&peer); !peer.Right.Covers(RightRead) {
-		return maxLineWithoutAccess
+		return maxLineBytesWithoutAccess
 	}
 	return MaxLineBytes
 }
@@ -106,14 +107,14 @@ func (c *serverConn) timedOutWhileBusy(err error) bool {
 // errNotReading means that the client does not read what the server sends to it.
 var errNotReading = errors.New("the client does not read the answer")
 
-// send writes a line. If the client does not read it within limit, send closes the connection and
-// returns errNotReading. A limit of 0 means no limit.
-func (c *serverConn) send(line []byte, limit time.Duration) error {
+// send writes a line. If the client does not read it within the timeout, send closes the connection and returns
+// errNotReading. A timeout of 0 means no limit.
+func (c *serverConn) send(line []byte, timeout time.Duration) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	deadline := time.Time{}
-	if limit > 0 {
-		deadline = time.Now().Add(limit)
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
 	}
 	c.netConn.SetWriteDeadline(deadline)
 	if _, err := c.netConn.Write(line); err != nil {
@@ -123,10 +124,10 @@ func (c *serverConn) send(line []byte, limit time.Duration) error {
 	return nil
 }
 
-func (c *serverConn) beginRequest() { c.addActive(1) }
-func (c *serverConn) endRequest()   { c.addActive(-1) }
+func (c *serverConn) beginRequest() { c.addActiveRequests(1) }
+func (c *serverConn) endRequest()   { c.addActiveRequests(-1) }
 
-func (c *serverConn) addActive(n int) {
+func (c *serverConn) addActiveRequests(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.activeRequests += n
@@ -160,7 +161,7 @@ type activeRequest struct {
 	request
 	conn              *serverConn
 	jobIDs            []string      // ids of jobs in the parameters, for the log
-	setting           string        // name of a setting in the parameters, for the log
+	settingName       string        // name of a setting in the parameters, for the log
 	chargedBytes      int64         // bytes charged for the line and by ChargeBytes
 	clientReadTimeout time.Duration // how long the client may take to read the answer
 	answerLine        []byte        // the answer; nil until it is ready
@@ -168,10 +169,10 @@ type activeRequest struct {
 	inStreamStep      bool          // a stream step runs, so sendPiece only stores pieces
 
 	// The next fields are resources that releaseResources releases.
-	hasRoom     bool      // the request counts towards its user's limits
-	releases    []func()  // functions that release resources at the end of the request
-	slotClass   SlotClass // class of the slot for decoding the request
-	releaseSlot func()    // releases that slot; nil if the request has none
+	countsTowardsLimits bool      // the request counts towards its user's limits
+	releaseFuncs        []func()  // functions that release resources at the end of the request
+	slotClass           SlotClass // class of the slot for decoding the request
+	releaseSlot         func()    // releases that slot; nil if the request has none
 }
 
 type activeRequestKey struct{}
@@ -183,31 +184,31 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 }
 
 func (t *activeRequest) releaseResources() {
-	for _, release := range t.releases {
+	for _, release := range t.releaseFuncs {
 		release()
 	}
 	t.conn.endRequest()
-	t.conn.fairConn.EndRequest(t.hasRoom, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
+	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
 }
 
-// acquireSlot waits for a slot to decode a request of size bytes. A small request needs none.
-func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int) error {
-	if size <= freeConnBytes {
+// acquireSlot waits for a slot to decode a request of the given size. A small request needs none.
+func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
+	if requestBytes <= freeConnBytes {
 		return nil
 	}
 	t.slotClass = classDecoding
-	if size > largeRequestBytes {
-		t.slotClass = classLarge
+	if requestBytes > largeRequestBytes {
+		t.slotClass = classLargeRequest
 	}
 	r := slotRequest(ctx, t.slotClass)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
 	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
-	t.releases = append(t.releases, t.releaseSlot)
-	if t.slotClass == classLarge {
+	t.releaseFuncs = append(t.releaseFuncs, t.releaseSlot)
+	if t.slotClass == classLargeRequest {
 		timer := time.AfterFunc(maxLargeSlotTime, t.releaseSlot)
-		t.releases = append(t.releases, func() { timer.Stop() })
+		t.releaseFuncs = append(t.releaseFuncs, func() { timer.Stop() })
 	}
 	return nil
 }
@@ -216,9 +217,9 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {
-		logSubject() (ids []string, key string)
+		logSubject() (ids []string, setting string)
 	}); ok {
-		t.jobIDs, t.setting = p.logSubject()
+		t.jobIDs, t.settingName = p.logSubject()
 	}
 	if t.slotClass == classDecoding {
 		t.releaseSlot()

@@ -31,14 +31,14 @@ var errTooManyWithoutAccess = errors.New("too many connections from users withou
 // add adds a connection if the limits allow it, and may remove idle ones to make room. The caller closes the
 // removed connections, which are returned.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
-	limit, share := limits.MaxConnections()
+	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
 		limit -= reservedAdminConns
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	evict := func(among iter.Seq[*serverConn]) bool {
-		o := t.evictLocked(among)
+	evict := func(candidates iter.Seq[*serverConn]) bool {
+		o := t.evictLocked(candidates)
 		if o != nil {
 			evicted = append(evicted, o)
 		}
@@ -52,7 +52,7 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	switch {
 	case c.lacksAccess() && (t.connsWithoutAccess >= maxConnsWithoutAccess || full()):
 		return nil, errTooManyWithoutAccess
-	case len(own) >= share && !evict(maps.Keys(own)):
+	case len(own) >= userLimit && !evict(maps.Keys(own)):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
 			len(own))
@@ -72,12 +72,12 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 
 // evictLocked removes one of the given connections from the table and returns it: the one that has been idle
 // longest. It returns nil if none is idle. The given connections are those of one user, or all in the table.
-func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
+func (t *connTable) evictLocked(candidates iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
-	var since time.Time
-	for o := range among {
-		if at, idle := o.idleSince(); idle && (longestIdle == nil || at.Before(since)) {
-			longestIdle, since = o, at
+	var longestIdleSince time.Time
+	for o := range candidates {
+		if at, idle := o.idleSince(); idle && (longestIdle == nil || at.Before(longestIdleSince)) {
+			longestIdle, longestIdleSince = o, at
 		}
 	}
 	if longestIdle != nil {
@@ -108,11 +108,11 @@ func (t *connTable) removeLocked(c *serverConn) {
 	t.adjustCountsLocked(c, -1)
 }
 
-// adjustCountsLocked adds n to the connection counts that include c.
-func (t *connTable) adjustCountsLocked(c *serverConn, n int) {
-	t.openCount.Add(int64(n))
+// adjustCountsLocked adds delta to the connection counts that include c.
+func (t *connTable) adjustCountsLocked(c *serverConn, delta int) {
+	t.openCount.Add(int64(delta))
 	if c.lacksAccess() {
-		t.connsWithoutAccess += n
+		t.connsWithoutAccess += delta
 	}
 }
 

@@ -31,26 +31,26 @@ func (c slowToClose) Close() error {
 
 // connListener is a listener that accepts the connections sent to conns.
 type connListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	close sync.Once
+	conns     chan net.Conn
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
 func (l *connListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
-	case <-l.done:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (l *connListener) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
+func (l *connListener) Close() error   { l.closeOnce.Do(func() { close(l.closed) }); return nil }
 func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 
 // While an evicted connection is being closed, other users can connect and get answers.
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
-	l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
+	l := &connListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
 	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
 		slog.New(slog.DiscardHandler))

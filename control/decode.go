@@ -16,21 +16,21 @@ import (
 // decodeParams decodes parameters from JSON into a struct and checks them with the ruleset of its type. The
 // error for an unknown name suggests the most similar known name. A field of type json.RawMessage gets a slice of
 // raw, not a copy.
-func decodeParams(raw json.RawMessage, into any) error {
+func decodeParams(raw json.RawMessage, target any) error {
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
-	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
+	if own, ok := target.(interface{ decode(json.RawMessage) error }); ok {
 		return own.decode(raw)
 	}
-	d := newParamDecoder(into)
+	d := newParamDecoder(target)
 	if err := queue.EachMember(raw, d.decode); err != nil {
 		return err
 	}
 	if err := d.check(); err != nil {
 		return err
 	}
-	if own, ok := into.(interface{ check() error }); ok {
+	if own, ok := target.(interface{ check() error }); ok {
 		return own.check()
 	}
 	return nil
@@ -46,9 +46,9 @@ type paramDecoder struct {
 	givenNames map[string]bool
 }
 
-// newParamDecoder returns a decoder that stores the parameters in the struct *into.
-func newParamDecoder(into any) *paramDecoder {
-	v := reflect.ValueOf(into).Elem()
+// newParamDecoder returns a decoder that stores the parameters in the struct *target.
+func newParamDecoder(target any) *paramDecoder {
+	v := reflect.ValueOf(target).Elem()
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
@@ -99,12 +99,12 @@ func checkJobFields(name string, value json.RawMessage) error {
 func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.
-func decodeParam(name string, value json.RawMessage, into any) error {
-	if raw, ok := into.(*json.RawMessage); ok {
+func decodeParam(name string, value json.RawMessage, target any) error {
+	if raw, ok := target.(*json.RawMessage); ok {
 		*raw = value
 		return nil
 	}
-	_, isBytes := into.(*[]byte)
+	_, isBytes := target.(*[]byte)
 	if value[0] == '"' {
 		if err := queue.CheckSurrogates(value); err != nil {
 			return queue.Invalid(name, "%s", err)
@@ -114,12 +114,12 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
 		return queue.Invalid(name, "must be text in base64, without line breaks")
 	}
-	err := json.Unmarshal(value, into)
+	err := json.Unmarshal(value, target)
 	if isBytes && (err != nil || value[0] != '"') {
 		return queue.Invalid(name, "must be text in base64")
 	}
 	var e *queue.Error
-	var wrong *json.UnmarshalTypeError
+	var typeError *json.UnmarshalTypeError
 	switch {
 	case err == nil:
 		return nil
@@ -127,10 +127,10 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 		return queue.Invalid(name, "%s", e.Message)
 	case errors.As(err, &e):
 		return e
-	case errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number"):
-		return queue.Invalid(name, "%s", numberError(wrong.Type, value))
-	case errors.As(err, &wrong):
-		return queue.Invalid(name, "must be %s, not %s", jsonTypeName(wrong.Type), queue.Clip(wrong.Value))
+	case errors.As(err, &typeError) && strings.HasPrefix(typeError.Value, "number"):
+		return queue.Invalid(name, "%s", numberError(typeError.Type, value))
+	case errors.As(err, &typeError):
+		return queue.Invalid(name, "must be %s, not %s", jsonTypeName(typeError.Type), queue.Clip(typeError.Value))
 	}
 	return queue.Invalid(name, "%v", err)
 }

@@ -6,7 +6,7 @@ import "context"
 type EventAPI interface {
 	// Events sends the stored events after a given number and, with Follow, the events that happen
 	// later. It calls the given function for every event. If the function returns an error, the call ends.
-	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
+	Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error)
 }
 
 // Events holds the parameters of the method events, which sends the events with a number higher than Since. If

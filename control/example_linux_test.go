@@ -20,8 +20,8 @@ func (exampleAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, error) {
 	return EnqueueResult{ID: *p.Spec.ID, State: queue.Pending.String()}, nil
 }
 
-func (exampleAPI) Wait(_ context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error) {
-	return WaitResult{}, each(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
+func (exampleAPI) Wait(_ context.Context, p Wait, handleNotice func(JobEndNotice) error) (WaitResult, error) {
+	return WaitResult{}, handleNotice(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
 }
 
 // serveExample serves an API on a socket until the caller calls stop.
@@ -31,7 +31,7 @@ func serveExample(api API) (path string, stop func()) {
 		panic(err)
 	}
 	path = filepath.Join(dir, "queuectl.sock")
-	l, err := socket.Listen(path, ownerOnly())
+	l, err := socket.Listen(path, ownerOnlyPerms())
 	if err != nil {
 		panic(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// otherUID is a uid that no process of the tests has.
-const otherUID = 61234
+// unusedUID is a uid that no process of the tests has.
+const unusedUID = 61234
 
 // listenAs creates a socket as another user. A client of a socket sees the user that called listen(2). Only
 // root can act as another user.
@@ -27,8 +27,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	t.Helper()
 	var l net.Listener
 	var err error
-	var thread sync.WaitGroup
-	thread.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if uid != os.Geteuid() {
 			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 			id := uintptr(uid)
@@ -40,7 +40,7 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 		}
 		l, err = net.Listen("unix", path)
 	})
-	thread.Wait()
+	wg.Wait()
 	if err != nil {
 		t.Fatalf("listen as uid %d: %v", uid, err)
 	}
@@ -68,7 +68,7 @@ func acceptLine(l net.Listener, beforeClose func() error) (line string, err erro
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
-		uids = append(uids, otherUID)
+		uids = append(uids, unusedUID)
 	}
 	for _, uid := range uids {
 		dir := sharedDir(t)

@@ -49,11 +49,11 @@ func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)        { ret
 func (noopAPI) List(context.Context, List) (p JobPage, err error)          { return p, nil }
 func (noopAPI) Status(context.Context, NoParams) (s Status, err error)     { return s, nil }
 func (noopAPI) Screen(context.Context, ScreenParams) (s Screen, err error) { return s, nil }
-func (noopAPI) Wait(_ context.Context, p Wait, each func(JobEndNotice) error) (w WaitResult, err error) {
-	return w, each(JobEndNotice{Job{ID: string(p.ID)}})
+func (noopAPI) Wait(_ context.Context, p Wait, handleNotice func(JobEndNotice) error) (w WaitResult, err error) {
+	return w, handleNotice(JobEndNotice{Job{ID: string(p.ID)}})
 }
-func (noopAPI) Logs(_ context.Context, p Logs, each func(OutputPiece) error) (l LogsEnd, err error) {
-	return l, each(OutputPiece{ID: string(p.ID)})
+func (noopAPI) Logs(_ context.Context, p Logs, handlePiece func(OutputPiece) error) (l LogsEnd, err error) {
+	return l, handlePiece(OutputPiece{ID: string(p.ID)})
 }
 func (noopAPI) Attach(context.Context, Attach) (a AttachResult, err error)          { return a, nil }
 func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
@@ -132,9 +132,9 @@ func (noopAPI) ScheduleResume(context.Context, ScheduleNameParams) (s Schedule, 
 func (noopAPI) ScheduleRun(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {
 	return e, nil
 }
-func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
+func (noopAPI) Events(_ context.Context, p Events, handleEvent func(Event) error) (e EventsEnd, err error) {
 	for _, id := range p.IDs {
-		err = each(Event{ID: id})
+		err = handleEvent(Event{ID: id})
 	}
 	return e, err
 }

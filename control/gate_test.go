@@ -22,7 +22,7 @@ import (
 type fakeAuthorizer struct {
 	fakeAPI
 	denial   error  // error that Admit returns for every connection; nil admits them
-	onRefuse func() // called by Refuse, to simulate a slow look-up of names; may be nil
+	onRefuse func() // called by RefusalError, to simulate a slow look-up of names; may be nil
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
@@ -43,11 +43,11 @@ func (d *fakeAuthorizer) Right(*Peer) Right {
 
 func (d *fakeAuthorizer) Admit(context.Context, *Peer) error { return d.denial }
 
-func (d *fakeAuthorizer) Refuse(p *Peer, what string, needs Right) error {
+func (d *fakeAuthorizer) RefusalError(p *Peer, action string, neededRight Right) error {
 	if d.onRefuse != nil {
 		d.onRefuse()
 	}
-	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
+	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", action, neededRight, p.Right)
 }
 
 func (d *fakeAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {

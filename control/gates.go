@@ -78,24 +78,26 @@ type GatePosition struct {
 }
 
 // Position parses the cursor.
-func (p *GateListParams) Position() (at GatePosition, err error) {
+func (p *GateListParams) Position() (position GatePosition, err error) {
 	if p.Cursor == "" {
-		return at, nil
+		return position, nil
 	}
 	words := strings.SplitN(p.Cursor, " ", 3)
 	if len(words) == 3 {
 		kind := 0
-		at.UID, err = strconv.Atoi(words[0])
+		position.UID, err = strconv.Atoi(words[0])
 		if err == nil {
 			kind, err = strconv.Atoi(words[1])
 		}
-		at.Kind, at.Key = queue.GateKind(kind), words[2]
+		position.Kind, position.Key = queue.GateKind(kind), words[2]
 	}
-	if len(words) < 3 || err != nil || at.Kind == 0 || at.Key == "" {
-		return at, queue.Invalid("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
+	if len(words) < 3 || err != nil || position.Kind == 0 || position.Key == "" {
+		return position, queue.Invalid("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
 	}
-	return at, nil
+	return position, nil
 }
 
 // GateCursor returns the cursor for the page after a gate.
-func GateCursor(at GatePosition) string { return fmt.Sprintf("%d %d %s", at.UID, at.Kind, at.Key) }
+func GateCursor(position GatePosition) string {
+	return fmt.Sprintf("%d %d %s", position.UID, position.Kind, position.Key)
+}

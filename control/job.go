@@ -143,7 +143,7 @@ type JobViewContext struct {
 	CurrentTime    queue.Millis
 	Order          queue.Order
 	EnqueuedTotal  int64               // number of jobs ever enqueued
-	User           string              // name of the user that the job runs as
+	RunAsUser      string              // name of the user that the job runs as
 	HeldUnits      map[string][]string // see Job.HeldUnits
 	Owner          string              // name of the user who enqueued the job
 	PausedAt       queue.Millis
@@ -163,14 +163,14 @@ func ViewJob(j *queue.Job, v JobViewContext) Job {
 		QueueTimeMS:      j.QueueTime(v.CurrentTime).Milliseconds(),
 		TypicalRuntimeMS: queue.NonZeroPtr(v.TypicalRuntime.Milliseconds()),
 		ExitCode:         exitCodeOrNil(j.ExitCode), Signal: queue.NonZeroPtr(j.Signal),
-		DependsOn: dependencyIDs(j.DependsOn), Lock: queue.FormatDemand(j, queue.GateLock),
+		DependsOn: formatDependencies(j.DependsOn), Lock: queue.FormatDemand(j, queue.GateLock),
 		RateLimit: queue.FormatDemand(j, queue.GateRate), NodeSelector: queue.FormatDemand(j, queue.GateNode),
 		Resources: queue.DemandedUnits(j),
 		Unique:    j.Unique, HeldUnits: v.HeldUnits,
-		Error: queue.NonZeroPtr(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
+		Error: queue.NonZeroPtr(j.Error), User: v.RunAsUser, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
 		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookCommands: j.HookCommands, InputRemoved: j.InputRemoved.Fields(),
 	}
-	if j.AsUID != nil && v.Owner != v.User {
+	if j.AsUID != nil && v.Owner != v.RunAsUser {
 		out.Submitter = v.Owner
 	}
 	if p := j.Progress; p != nil {
@@ -200,16 +200,16 @@ func ViewJob(j *queue.Job, v JobViewContext) Job {
 	return out
 }
 
-// dependencyIDs returns dependencies in the syntax in which users write them.
-func dependencyIDs(list []queue.Dependency) (names []string) {
-	for _, d := range list {
+// formatDependencies returns dependencies in the syntax in which users write them.
+func formatDependencies(dependencies []queue.Dependency) (texts []string) {
+	for _, d := range dependencies {
 		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.JobSeq))
 		if d.Condition != queue.ParentCompleted {
 			name += ":" + d.Condition.String()
 		}
-		names = append(names, name)
+		texts = append(texts, name)
 	}
-	return names
+	return texts
 }
 
 // ViewAttempt converts an attempt to its form in answers.
@@ -267,11 +267,11 @@ func exitCodeOrNil(n int64) *int64 {
 }
 
 // durationMillis returns the milliseconds from one time to another. It returns nil if one of the times is not set.
-func durationMillis(from, to queue.Millis) *int64 {
-	if from == 0 || to == 0 {
+func durationMillis(start, end queue.Millis) *int64 {
+	if start == 0 || end == 0 {
 		return nil
 	}
-	n := max(0, int64(to-from))
+	n := max(0, int64(end-start))
 	return &n
 }
 

@@ -11,7 +11,7 @@ type JobAPI interface {
 	List(ctx context.Context, p List) (JobPage, error)
 	// Wait waits for jobs to end. It calls the given function once for every job that has ended. If
 	// the function returns an error, the call ends.
-	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
+	Wait(ctx context.Context, p Wait, handleNotice func(JobEndNotice) error) (WaitResult, error)
 }
 
 // Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a lower number are

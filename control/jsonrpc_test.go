@@ -24,23 +24,23 @@ type rpcAnswer struct {
 	}
 }
 
-// exchange is a connection on which the method send writes lines and then reads one answer.
-type exchange struct {
+// lineConn is a connection on which the method send writes lines and then reads one answer.
+type lineConn struct {
 	t      *testing.T
 	reader *bufio.Reader
 	io.Writer
 }
 
-// exchangeWith serves an API and returns a connection to it.
-func exchangeWith(t *testing.T, api API) *exchange {
+// connectTo serves an API and returns a connection to it.
+func connectTo(t *testing.T, api API) *lineConn {
 	t.Helper()
 	c := dial(t, serve(t, api))
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	return &exchange{t, bufio.NewReader(c), c}
+	return &lineConn{t, bufio.NewReader(c), c}
 }
 
-func (e *exchange) send(lines ...string) (a rpcAnswer) {
+func (e *lineConn) send(lines ...string) (a rpcAnswer) {
 	e.t.Helper()
 	for _, line := range lines {
 		if _, err := io.WriteString(e, line+"\n"); err != nil {
@@ -61,7 +61,7 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 // without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids follow sections 5
 // and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
-	e := exchangeWith(t, noopAPI{})
+	e := connectTo(t, noopAPI{})
 	for _, c := range []struct{ line, id, text string }{
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
 		{`[]`, "null", "one request per line"},
@@ -111,7 +111,7 @@ func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, erro
 // 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
 	api := recordingAPI{commands: make(chan string, 1)}
-	e := exchangeWith(t, api)
+	e := connectTo(t, api)
 	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
 		`{"jsonrpc":"2.0","method":"hello"}`, `{"jsonrpc":"2.0","id":9,"method":"hello"}`)

@@ -18,7 +18,7 @@ func ProtocolLimits() []ProtocolLimit {
 	count := func(n int) string { return fmt.Sprint(n) }
 	return []ProtocolLimit{
 		{"length of a line, in each direction", size(MaxLineBytes)},
-		{"length of a line from a user without rights", size(maxLineWithoutAccess)},
+		{"length of a line from a user without rights", size(maxLineBytesWithoutAccess)},
 		{"length of a last line without a newline", size(freeConnBytes)},
 		{"members of the JSON object of a request", count(maxRequestMembers)},
 		{"members of each JSON object inside a request", count(queue.MaxMembers)},
@@ -35,14 +35,15 @@ func ProtocolLimits() []ProtocolLimit {
 		{"selected jobs that one request acts on", count(MaxSelectedPerRequest)},
 		{"requests in progress", fmt.Sprintf("%d per connection and %d per user", maxConnRequests, maxUserRequests)},
 		{"open streams per user", count(MaxStreams)},
-		{"requests in progress per user that list jobs, select jobs, or contain " + count(manyJobIDs) + " or more job ids",
+		{"requests in progress per user that list jobs, select jobs, or contain " + count(manyJobIDsThreshold) +
+			" or more job ids",
 			count(maxUserListRequests)},
 		{"bytes of requests and answers in progress, per user",
 			fmt.Sprintf("%s, plus %s for each connection", size(maxUserBytes), size(freeConnBytes))},
 		{"requests in progress that are longer than " + size(largeRequestBytes),
-			fmt.Sprintf("1 per user and %d for all users together", largeSlots)},
+			fmt.Sprintf("1 per user and %d for all users together", largeRequestSlots)},
 		{"concurrent reads of lists, selections, events and output by users who are not admins",
-			fmt.Sprintf("1 per user and %d for all these users together", manySlots)},
+			fmt.Sprintf("1 per user and %d for all these users together", manyJobsSlots)},
 		{"concurrent reads of any kind, by all users together", count(readSlots)},
 		{"longest time that a request waits until its user is below the limits", queue.FormatDuration(maxRoomWait)},
 		{"longest time that a read waits until fewer reads are in progress", queue.FormatDuration(maxSlotWait)},

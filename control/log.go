@@ -24,10 +24,10 @@ const maxLoggedIDs = 3
 func (m *Method) logLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
-	switch r, counts := result.(interface{ changed() bool }); {
+	switch r, counts := result.(interface{ hasChanges() bool }); {
 	case err != nil && ErrorCodeInfoOf(err).Code == queue.CodeInternal:
 		return slog.LevelError
-	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.changed():
+	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.hasChanges():
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
@@ -42,8 +42,8 @@ const (
 
 // logLimiter limits the log lines that each user causes. The zero logLimiter is ready to use.
 type logLimiter struct {
-	mu    sync.Mutex
-	users map[int]*loggedLines // by uid; guarded by mu
+	mu         sync.Mutex
+	linesByUID map[int]*loggedLines // by uid; guarded by mu
 }
 
 // loggedLines counts the log lines of one user in the current period, whose length is requestLogWindow.
@@ -53,18 +53,18 @@ type loggedLines struct {
 	omittedLines int       // lines left out since the last written line
 }
 
-// allow reports whether a line about the user may be written now. If so, omitted is the number of lines that
-// were left out since the user's last written line.
-func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
+// allow reports whether a line about the user may be written now. If so, omittedLines is the number of lines
+// that were left out since the user's last written line.
+func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.users[uid]
+	u := l.linesByUID[uid]
 	if u == nil {
-		if l.users == nil {
-			l.users = map[int]*loggedLines{}
+		if l.linesByUID == nil {
+			l.linesByUID = map[int]*loggedLines{}
 		}
 		u = &loggedLines{windowStart: now}
-		l.users[uid] = u
+		l.linesByUID[uid] = u
 	}
 	if now.Sub(u.windowStart) >= requestLogWindow {
 		u.windowStart, u.writtenLines = now, 0
@@ -74,19 +74,19 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 		return 0, false
 	}
 	u.writtenLines++
-	omitted, u.omittedLines = u.omittedLines, 0
-	return omitted, true
+	omittedLines, u.omittedLines = u.omittedLines, 0
+	return omittedLines, true
 }
 
 // The methods named changed report whether a request with this result has changed something.
 
-func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
-func (r RemovalCount) changed() bool   { return r.Count > 0 }
-func (d ScheduleDetail) changed() bool { return !d.AlreadyExisted }
-func (r EnqueueResult) changed() bool  { return !r.Duplicate }
+func (r BulkResult) hasChanges() bool     { return len(r.DoneIDs) > 0 }
+func (r RemovalCount) hasChanges() bool   { return r.Count > 0 }
+func (d ScheduleDetail) hasChanges() bool { return !d.AlreadyExisted }
+func (r EnqueueResult) hasChanges() bool  { return !r.Duplicate }
 
 // logRequest writes a line about a request to the log, if the request is to be logged.
-func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Duration, result any, err error) {
+func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time.Duration, result any, err error) {
 	m := findMethod(t.method)
 	if m == nil {
 		m = &Method{Right: RightRead}
@@ -102,16 +102,16 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Dur
 		return
 	}
 	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID),
-		slog.Float64("took_ms", float64(took.Microseconds())/1000)}
+		slog.Float64("took_ms", float64(duration.Microseconds())/1000)}
 	if len(t.jobIDs) > 0 && m.Right.Covers(RightSubmit) {
-		var first []string
+		var firstIDs []string
 		for _, id := range t.jobIDs[:min(len(t.jobIDs), maxLoggedIDs)] {
-			first = append(first, loggableID(id))
+			firstIDs = append(firstIDs, loggableID(id))
 		}
-		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.jobIDs)))
+		attrs = append(attrs, slog.Any("jobs", firstIDs), slog.Int("of", len(t.jobIDs)))
 	}
-	if t.setting != "" && m.Right.Covers(RightSubmit) {
-		attrs = append(attrs, slog.String("key", queue.Clip(t.setting)))
+	if t.settingName != "" && m.Right.Covers(RightSubmit) {
+		attrs = append(attrs, slog.String("key", queue.Clip(t.settingName)))
 	}
 	if omitted > 0 {
 		attrs = append(attrs, slog.Int("omitted", omitted))

@@ -22,7 +22,7 @@ const (
 	maxEventSeq          = 1e18           // highest number of an event
 	maxWeight            = 1000           // maximum weight of a queue
 	maxJobCount          = 1e9            // maximum value of a parameter that is a number of jobs
-	maxBytes             = 1 << 50        // maximum value of a parameter that is a number of bytes
+	maxByteCount         = 1 << 50        // maximum value of a parameter that is a number of bytes
 	MaxScheduleNameBytes = 100            // maximum length of a schedule's name in bytes
 )
 
@@ -38,9 +38,9 @@ func numberBetween(low, high float64) queue.Constraint {
 func constraints() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
-	var kinds []string
+	var eventKinds []string
 	for _, k := range queue.EventKinds() {
-		kinds = append(kinds, string(k))
+		eventKinds = append(eventKinds, string(k))
 	}
 	return map[string]queue.Constraint{
 		"nonEmpty": {NotEmpty: true},
@@ -71,7 +71,7 @@ func constraints() map[string]queue.Constraint {
 		"states":         {Enum: states, MaxItems: MaxTextListItems},
 		"selectedStates": {Enum: states, MinItems: 1, MaxItems: MaxTextListItems},
 		"endedStates":    {Enum: append(queue.StateNames(ended), "done"), MaxItems: MaxTextListItems},
-		"eventKinds":     {Enum: kinds, MaxItems: MaxTextListItems},
+		"eventKinds":     {Enum: eventKinds, MaxItems: MaxTextListItems},
 		"grain":          {Enum: []string{"minute", "hour", "day"}},
 		"gateRule":       {Enum: []string{"lock", "rate"}},
 		"catchUp":        {Enum: []string{"none", "one", "all"}},
@@ -90,7 +90,7 @@ func constraints() map[string]queue.Constraint {
 		"lock":             numberBetween(1, queue.MaxDemandAmount),
 		"weight":           numberBetween(1, maxWeight),
 		"jobCount":         numberBetween(0, maxJobCount),
-		"bytes":            numberBetween(0, maxBytes),
+		"bytes":            numberBetween(0, maxByteCount),
 		"workers":          numberBetween(0, MaxWorkers),
 		"someWorkers":      numberBetween(1, MaxWorkers),
 		"eventSeq":         numberBetween(0, maxEventSeq),
@@ -103,13 +103,13 @@ var (
 	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, Valid: isJobCursor,
 		Description: `a cursor; use field "next" of the previous answer`}
 	gateCursorFormat = &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`,
-		Valid: validGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
-	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
+		Valid: isGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
+	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: isSharedKey,
 		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
 			"first a letter or digit"}
-	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
+	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: isRate,
 		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
-	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
+	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: isScheduleName,
 		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
 			"first a letter or digit"}
 )
@@ -126,19 +126,19 @@ func isJobCursor(s string) bool {
 	return err == nil && n > 0 && n < 1e18 && s[0] >= '1' && s[0] <= '9'
 }
 
-func validGateCursor(s string) bool {
+func isGateCursor(s string) bool {
 	at, err := (&GateListParams{Cursor: s}).Position()
 	return err == nil && s == GateCursor(at)
 }
 
-func validSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
+func isSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
 
-func validRate(s string) bool {
+func isRate(s string) bool {
 	_, err := queue.ParseRate("key=" + s)
 	return err == nil && s[0] >= '1' && s[0] <= '9'
 }
 
-func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
+func isScheduleName(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
 // fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. They define what is
 // executed, choose the account, or concern a single job.
@@ -197,68 +197,69 @@ func valueClasses() map[string][]valueClass {
 // conditionRow is a condition on the parameters of some types. Its lists of names are texts separated by
 // spaces.
 type conditionRow struct {
-	types   string // names of the Go types to whose fields the condition applies
-	kind    *conditionKind
-	a, b    string // names in set A and in set B of the paramCondition
-	message string
+	types      string // names of the Go types to whose fields the condition applies
+	kind       *conditionKind
+	setA, setB string // names in set A and in set B of the paramCondition
+	message    string
 }
 
 // conditionRows returns the conditions on parameters. The conditions on a type are checked in this order.
 func conditionRows() []conditionRow {
 	const (
-		selectors     = "state failed label queue batch user older_than id_glob"
-		queueSettings = "concurrency weight max_pending default retention retention_max_jobs retention_output"
-		noJobs        = "no jobs given; only the last request of a batch may leave them out"
-		twoPriorities = `cannot be combined with field "priority"; use one of them`
+		selectorParams       = "state failed label queue batch user older_than id_glob"
+		queueSettings        = "concurrency weight max_pending default retention retention_max_jobs retention_output"
+		noJobsMessage        = "no jobs given; only the last request of a batch may leave them out"
+		twoPrioritiesMessage = `cannot be combined with field "priority"; use one of them`
 	)
 	insteadOf := func(name string) string {
 		return fmt.Sprintf("cannot be combined with parameter %q; use one of them", name)
 	}
 	return []conditionRow{
-		{"Enqueue", notTogether, "next", "priority", twoPriorities},
+		{"Enqueue", notTogether, "next", "priority", twoPrioritiesMessage},
 		{"EnqueueBatch", anyOf, "commit batch", "",
 			`must be true if the batch is a single request; to send several requests, set parameter "batch"`},
-		{"EnqueueBatch", anyOf, "jobs commit abort", "", noJobs},
-		{"EnqueueBatch", anyOf, "jobs batch", "", noJobs},
-		{"EnqueueBatch", onlyWith, classManyJobs, "commit",
+		{"EnqueueBatch", anyOf, "jobs commit abort", "", noJobsMessage},
+		{"EnqueueBatch", anyOf, "jobs batch", "", noJobsMessage},
+		{"EnqueueBatch", firstRequiresSecond, classManyJobs, "commit",
 			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
 				MaxBatchRequestJobs)},
-		{"EnqueueBatch", onlyWith, "abort", "batch", `works only with parameter "batch"; name the batch to discard`},
+		{"EnqueueBatch", firstRequiresSecond, "abort", "batch",
+			`works only with parameter "batch"; name the batch to discard`},
 		{"EnqueueBatch", notTogether, "abort", "commit jobs",
 			`cannot be combined with parameter "commit" or "jobs"; leave them out`},
-		{"EnqueueBatch", onlyWith, "key", "commit",
+		{"EnqueueBatch", firstRequiresSecond, "key", "commit",
 			`works only with parameter "commit"; give the key only in the last request of a batch`},
-		{"EnqueueBatch", notTogether, "next", classWithPriority, twoPriorities},
-		{"Selection PauseSelection Kill Edit Retry Remove", oneSet, "ids id", "all " + selectors,
-			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectors)},
-		{"PauseSelection", notTogether, "all", selectors,
+		{"EnqueueBatch", notTogether, "next", classWithPriority, twoPrioritiesMessage},
+		{"Selection PauseSelection Kill Edit Retry Remove", exactlyOneSet, "ids id", "all " + selectorParams,
+			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectorParams)},
+		{"PauseSelection", notTogether, "all", selectorParams,
 			"selects all jobs; leave out the other parameters that select jobs"},
-		{"DLQRetry", oneSet, "ids id", "all batch", `no jobs given; set parameter "id", "ids", "batch" or "all"`},
+		{"DLQRetry", exactlyOneSet, "ids id", "all batch", `no jobs given; set parameter "id", "ids", "batch" or "all"`},
 		{"ClearParams", anyOf, "yes dry_run", "",
 			"must be true to remove the jobs permanently, with their history; use dry_run to count them"},
 		{"Wait", anyOf, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
 		{"Logs", notTogether, "until", "follow", `works only for past output; leave out parameter "follow"`},
-		{"Logs", onlyWith, "all", "follow", `works only with parameter "follow"; set both`},
+		{"Logs", firstRequiresSecond, "all", "follow", `works only with parameter "follow"; set both`},
 		{"Logs", notTogether, "all", "attempt n",
 			`prints all output from the first attempt on; leave out parameters "attempt" and "n"`},
-		{"Attach", onlyWith, "rows", "cols", `works only with parameter "cols"; give both to change the size`},
-		{"Attach", onlyWith, "cols", "rows", `works only with parameter "rows"; give both to change the size`},
+		{"Attach", firstRequiresSecond, "rows", "cols", `works only with parameter "cols"; give both to change the size`},
+		{"Attach", firstRequiresSecond, "cols", "rows", `works only with parameter "rows"; give both to change the size`},
 		{"Attach", notTogether, "text", "base64", insteadOf("base64")},
 		{"QueueSet", anyOf, queueSettings, "",
 			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
-		{"QueuePause QueueResumeParams", oneSet, "name", "all",
+		{"QueuePause QueueResumeParams", exactlyOneSet, "name", "all",
 			`no queue given; set parameter "name", or set parameter "all" to true`},
 		{"QueuePause", notTogether, "for", "until", insteadOf("until")},
 		{"QueuePause", notTogether, "freeze", "until for",
 			`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`},
 		{"StatsParams", notTogether, "ever", "queue since until by",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`},
-		{"GateSet", oneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
+		{"GateSet", exactlyOneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
 		{"GateSet", notTogether, "rate", "unset", insteadOf("unset")},
 		{"WorkerStop", notTogether, "count", "all", insteadOf("all")},
 		{"NodeDrain Drain", notTogether, "wait", "off", insteadOf("off")},
 		{"Events", notTogether, "until", "follow", `works only for past events; leave out parameter "follow"`},
-		{"Events", onlyWith, classAudit, "audit",
+		{"Events", firstRequiresSecond, classAudit, "audit",
 			`the kind "audit" works only with parameter "audit"; set both (admins only)`},
 	}
 }

@@ -10,7 +10,7 @@ import (
 type OutputAPI interface {
 	// Logs sends the output of a job. It calls the given function for every piece. If the function returns an
 	// error, the call ends.
-	Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error)
+	Logs(ctx context.Context, p Logs, handlePiece func(OutputPiece) error) (LogsEnd, error)
 	// Attach sets the size of a job's terminal and types text into it.
 	Attach(ctx context.Context, p Attach) (AttachResult, error)
 }

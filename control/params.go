@@ -23,9 +23,9 @@ const (
 	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyJobIDs is the number of ids from which on a request counts as a change of many jobs. A user may have only
-// a few such requests in progress.
-const manyJobIDs = 100
+// manyJobIDsThreshold is the number of ids from which on a request counts as a change of many jobs. A user may
+// have only a few such requests in progress.
+const manyJobIDsThreshold = 100
 
 // JobID is the id of a job. In JSON it is a text or an integer; the id is then the integer's decimal text. A text
 // that is not a valid id is shortened, and the result is not a valid id either.
@@ -70,14 +70,15 @@ func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
 }
 
 // readList reads a list of at most maxEntries entries. In JSON, a list of one entry may be written as just the
-// entry. The error about a longer list ends with suffix.
-func readList(raw []byte, read func([]byte) (string, error), maxEntries int, suffix string) ([]string, error) {
+// entry. The error about a longer list ends with errorSuffix.
+func readList(raw []byte, readEntry func([]byte) (string, error), maxEntries int,
+	errorSuffix string) ([]string, error) {
 	list := []string{}
 	add := func(e json.RawMessage) error {
 		if len(list) == maxEntries {
-			return fmt.Errorf("too many entries; the maximum is %d%s", maxEntries, suffix)
+			return fmt.Errorf("too many entries; the maximum is %d%s", maxEntries, errorSuffix)
 		}
-		text, err := read(e)
+		text, err := readEntry(e)
 		list = append(list, text)
 		return err
 	}
@@ -156,8 +157,12 @@ func (s *Selection) SelectsByFilter() bool {
 
 // The methods named isForManyJobs report whether a request lists or changes many jobs.
 
-func (s *Selection) isForManyJobs() bool    { return s.SelectsByFilter() || len(s.IDs) >= manyJobIDs }
-func (p *DLQRetry) isForManyJobs() bool     { return p.All || p.Batch != "" || len(p.IDs) >= manyJobIDs }
+func (s *Selection) isForManyJobs() bool {
+	return s.SelectsByFilter() || len(s.IDs) >= manyJobIDsThreshold
+}
+func (p *DLQRetry) isForManyJobs() bool {
+	return p.All || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
+}
 func (p *List) isForManyJobs() bool         { return true }
 func (p *ScreenParams) isForManyJobs() bool { return true }
 func (p *Tree) isForManyJobs() bool         { return true }
@@ -166,16 +171,16 @@ func (p *ClearParams) isForManyJobs() bool  { return true }
 // The methods named logSubject return the ids of jobs, or the name of the setting, that the log shows for a
 // request.
 
-func (p *Enqueue) logSubject() (ids []string, key string) {
+func (p *Enqueue) logSubject() (ids []string, setting string) {
 	if p.Spec.ID != nil {
 		ids = []string{*p.Spec.ID}
 	}
 	return ids, ""
 }
-func (s *Selection) logSubject() (ids []string, key string) { return s.AllIDs(), "" }
-func (p *DLQRetry) logSubject() (ids []string, key string) {
+func (s *Selection) logSubject() (ids []string, setting string) { return s.AllIDs(), "" }
+func (p *DLQRetry) logSubject() (ids []string, setting string) {
 	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
 }
-func (p *Logs) logSubject() (ids []string, key string)            { return []string{string(p.ID)}, "" }
-func (p *ConfigSet) logSubject() (ids []string, key string)       { return nil, p.Key }
-func (p *ConfigKeyParams) logSubject() (ids []string, key string) { return nil, p.Key }
+func (p *Logs) logSubject() (ids []string, setting string)            { return []string{string(p.ID)}, "" }
+func (p *ConfigSet) logSubject() (ids []string, setting string)       { return nil, p.Key }
+func (p *ConfigKeyParams) logSubject() (ids []string, setting string) { return nil, p.Key }

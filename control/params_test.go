@@ -10,19 +10,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func list(n int, element string) string {
+func jsonArray(n int, element string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 }
 
 // labels returns a JSON object with n labels. The name and the value of each have size bytes
 // together.
 func labels(n, size int) string {
-	var all []string
+	var members []string
 	for i := range n {
 		name := fmt.Sprintf("%04d", i)
-		all = append(all, fmt.Sprintf("%q:%q", name, strings.Repeat("v", size-len(name))))
+		members = append(members, fmt.Sprintf("%q:%q", name, strings.Repeat("v", size-len(name))))
 	}
-	return "{" + strings.Join(all, ",") + "}"
+	return "{" + strings.Join(members, ",") + "}"
 }
 
 // A parameter may be as large as its limit. If it is larger, the error names the parameter.
@@ -33,12 +33,14 @@ func TestParametersAreBounded(t *testing.T) {
 		name      string
 		at, above string
 	}{
-		{func() any { return &Selection{} }, "ids", list(MaxJobIDs, "1"), list(MaxJobIDs+1, "1")},
-		{func() any { return &DLQRetry{} }, "ids", list(MaxJobIDs, `"a"`), list(MaxJobIDs+1, `"a"`)},
-		{func() any { return &Wait{} }, "ids", list(MaxWaitIDs, "1"), list(MaxWaitIDs+1, "1")},
-		{func() any { return &Events{} }, "id", list(MaxWaitIDs, "1"), list(MaxWaitIDs+1, "1")},
-		{func() any { return &Events{} }, "event", list(MaxTextListItems, `"ended"`), list(MaxTextListItems+1, `"ended"`)},
-		{func() any { return &List{} }, "state", list(MaxTextListItems, `"dead"`), list(MaxTextListItems+1, `"dead"`)},
+		{func() any { return &Selection{} }, "ids", jsonArray(MaxJobIDs, "1"), jsonArray(MaxJobIDs+1, "1")},
+		{func() any { return &DLQRetry{} }, "ids", jsonArray(MaxJobIDs, `"a"`), jsonArray(MaxJobIDs+1, `"a"`)},
+		{func() any { return &Wait{} }, "ids", jsonArray(MaxWaitIDs, "1"), jsonArray(MaxWaitIDs+1, "1")},
+		{func() any { return &Events{} }, "id", jsonArray(MaxWaitIDs, "1"), jsonArray(MaxWaitIDs+1, "1")},
+		{func() any { return &Events{} }, "event", jsonArray(MaxTextListItems, `"ended"`),
+			jsonArray(MaxTextListItems+1, `"ended"`)},
+		{func() any { return &List{} }, "state", jsonArray(MaxTextListItems, `"dead"`),
+			jsonArray(MaxTextListItems+1, `"dead"`)},
 		{func() any { return &List{} }, "label", labels(queue.MaxLabels, queue.MaxLabelBytes), labels(queue.MaxLabels+1, 8)},
 		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabelBytes), labels(1, queue.MaxLabelBytes+1)},
 		{func() any { return &List{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},

@@ -14,30 +14,30 @@ import (
 // The line can be read until this end is closed too.
 type closedPeer struct {
 	net.Conn
-	reply      io.Reader
-	wrote      chan struct{} // closed after the first write
-	firstWrite sync.Once
-	closed     chan struct{}
-	closes     sync.Once
+	input       io.Reader
+	writeSignal chan struct{} // closed after the first write
+	writeOnce   sync.Once
+	closed      chan struct{}
+	closeOnce   sync.Once
 }
 
 func (c *closedPeer) Write([]byte) (int, error) {
-	c.firstWrite.Do(func() { close(c.wrote) })
+	c.writeOnce.Do(func() { close(c.writeSignal) })
 	return 0, errors.New("broken pipe")
 }
 
 func (c *closedPeer) Read(p []byte) (int, error) {
-	<-c.wrote
+	<-c.writeSignal
 	select {
 	case <-c.closed:
 		return 0, net.ErrClosed
 	default:
-		return c.reply.Read(p)
+		return c.input.Read(p)
 	}
 }
 
 func (c *closedPeer) Close() error {
-	c.closes.Do(func() { close(c.closed) })
+	c.closeOnce.Do(func() { close(c.closed) })
 	return nil
 }
 
@@ -46,9 +46,9 @@ func (c *closedPeer) Close() error {
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
 	ours, theirs := net.Pipe() // ours is used only for deadlines
 	defer theirs.Close()
-	fake := &closedPeer{Conn: ours, wrote: make(chan struct{}), closed: make(chan struct{})}
+	fake := &closedPeer{Conn: ours, writeSignal: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()
-	fake.reply = said
+	fake.input = said
 	go func() {
 		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
 		saying.Close()

@@ -20,7 +20,7 @@ import (
 // given function with the number of the connection. If that returns false, it closes the connection after the answer.
 // It closes the returned channel when the first connection is closed.
 func answeringServer(
-	t *testing.T, result string, asked func(connection int) (more bool),
+	t *testing.T, result string, onRequest func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
 	t.Helper()
 	path, closed = tempSocket(t), make(chan struct{})
@@ -44,7 +44,7 @@ func answeringServer(
 					}
 					var id int
 					fmt.Sscanf(line, `{"jsonrpc":"2.0","id":%d,`, &id)
-					more = asked(n)
+					more = onRequest(n)
 					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":%s}`+"\n", id, result)
 				}
 				if nc.Close(); n == 1 {

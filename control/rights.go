@@ -26,8 +26,8 @@ func (r Right) Covers(other Right) bool {
 	return need >= 0 && have >= need
 }
 
-// Included returns the right itself and all weaker ones except RightNone, the weakest first.
-func (r Right) Included() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
+// IncludedRights returns the right itself and all weaker ones except RightNone, the weakest first.
+func (r Right) IncludedRights() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
 
 // Access holds the rights of users and groups. The keys are uids and gids.
 type Access struct {
@@ -53,14 +53,14 @@ func (a *Access) RightOf(p *Peer) Right {
 	return best
 }
 
-// RequiredRight returns the right that a caller needs for a method. The parameter own says whether the method
-// acts on the caller's own jobs. For an unknown method it returns "", which no right covers.
-func RequiredRight(method string, own bool) Right {
+// RequiredRight returns the right that a caller needs for a method. onOwnJobs says whether the method acts on the
+// caller's own jobs. For an unknown method it returns "", which no right covers.
+func RequiredRight(method string, onOwnJobs bool) Right {
 	m := findMethod(method)
 	switch {
 	case m == nil:
 		return ""
-	case own:
+	case onOwnJobs:
 		return m.Right
 	}
 	return m.OthersRight

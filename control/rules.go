@@ -79,29 +79,29 @@ type conditionKind struct {
 var (
 	// anyOf requires at least one parameter of set A.
 	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
-	// oneSet requires parameters of exactly one of the two sets. If a request has parameters of both, the error
+	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both, the error
 	// names one of each. If it has none, the error is the condition's message.
-	oneSet = &conditionKind{func(a, b bool) bool { return a != b },
+	exactlyOneSet = &conditionKind{func(a, b bool) bool { return a != b },
 		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
 	// notTogether rejects a request with parameters of both sets.
 	notTogether = &conditionKind{func(a, b bool) bool { return !a || !b },
 		func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }}
-	// onlyWith requires a parameter of set B if one of set A is given.
-	onlyWith = &conditionKind{func(a, b bool) bool { return !a || b },
+	// firstRequiresSecond requires a parameter of set B if one of set A is given.
+	firstRequiresSecond = &conditionKind{func(a, b bool) bool { return !a || b },
 		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
 )
 
 // check returns an error if a required parameter is missing, or if the given parameters violate a
 // condition.
-func (r *ruleset) check(given map[string]bool) error {
+func (r *ruleset) check(givenNames map[string]bool) error {
 	for _, p := range r.params {
-		if _, is := given[p.name]; p.required && !is {
+		if _, isGiven := givenNames[p.name]; p.required && !isGiven {
 			return queue.Invalid(p.name, "required; give the %s", p.doc)
 		}
 	}
 	firstGiven := func(names []string) string { // returns the first of the names that is given; "" if none
 		for _, name := range names {
-			if given[name] {
+			if givenNames[name] {
 				return name
 			}
 		}
@@ -110,7 +110,7 @@ func (r *ruleset) check(given map[string]bool) error {
 	for _, g := range r.conditions {
 		switch a, b := firstGiven(g.setA), firstGiven(g.setB); {
 		case g.kind.accepts(a != "", b != ""):
-		case g.kind == oneSet && a != "":
+		case g.kind == exactlyOneSet && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			// The name of a value class begins with the name of its parameter and a colon.
@@ -162,14 +162,14 @@ func (p *param) checkValue(v reflect.Value) error {
 // rulesets holds the rulesets by the type of the parameters. The first call of rulesOf builds them. An
 // initializer would link all rulesets into the client, although only the service needs them.
 var rulesets struct {
-	once sync.Once
-	all  map[reflect.Type]*ruleset
+	once   sync.Once
+	byType map[reflect.Type]*ruleset
 }
 
 // rulesOf returns the ruleset for a type of parameters.
 func rulesOf(t reflect.Type) *ruleset {
-	rulesets.once.Do(func() { rulesets.all = buildRulesets() })
-	return rulesets.all[t]
+	rulesets.once.Do(func() { rulesets.byType = buildRulesets() })
+	return rulesets.byType[t]
 }
 
 func buildRulesets() map[reflect.Type]*ruleset {
@@ -196,7 +196,7 @@ func buildRulesets() map[reflect.Type]*ruleset {
 		}
 		for _, c := range rows {
 			if slices.Contains(strings.Fields(c.types), t.Name()) {
-				a, b := strings.Fields(c.a), strings.Fields(c.b)
+				a, b := strings.Fields(c.setA), strings.Fields(c.setB)
 				r.conditions = append(r.conditions, paramCondition{c.kind, a, b, c.message})
 			}
 		}

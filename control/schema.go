@@ -119,10 +119,10 @@ func customSchema(t reflect.Type) schema {
 	return nil
 }
 
-// durationSchema returns the schema of a duration. The parameter least is the minimum in seconds.
-func durationSchema(least float64) schema {
+// durationSchema returns the schema of a duration of at least minSeconds.
+func durationSchema(minSeconds float64) schema {
 	most := queue.MaxDuration.Seconds()
-	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}
+	return schema{"type": []string{"number", "string"}, "minimum": minSeconds, "maximum": most, "pattern": durationPattern}
 }
 
 // fieldKindSchema returns the schema that follows from the kind of a job field.
@@ -150,9 +150,9 @@ func fieldKindSchema(f *queue.Field) schema {
 	return schemaOfKinds("string")
 }
 
-// fieldSchema returns the schema of a job field. In a patch, the values of a map may be null, which removes the
-// entry.
-func fieldSchema(f *queue.Field, patch bool) schema {
+// fieldSchema returns the schema of a job field. If isPatch is true, the values of a map may be null, which
+// removes the entry.
+func fieldSchema(f *queue.Field, isPatch bool) schema {
 	s := fieldKindSchema(f)
 	switch f.Name { // these fields accept other values than their kind
 	case "id":
@@ -167,24 +167,24 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	if c := queue.ConstraintOf(f.Name); c != nil {
 		addConstraint(s, c)
 	}
-	if entry, ok := s["additionalProperties"].(schema); ok && patch {
+	if entry, ok := s["additionalProperties"].(schema); ok && isPatch {
 		allowNull(entry)
 	}
 	s["description"] = f.Usage()
 	return allowNull(s)
 }
 
-// jobSchema returns the schema of an object with the job fields of a set. It includes the rules about fields
-// that belong together.
-func jobSchema(set *fieldSet) schema {
+// jobSchema returns the schema of an object with the allowed job fields. It includes the rules about
+// fields that belong together.
+func jobSchema(allowedFields *fieldSet) schema {
 	properties := schema{}
 	names := map[string][]string{} // JSON names of each field
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client resolves env_pass, so the service does not accept it.
-			if name != "" && name != "env_pass" && !slices.Contains(set.excludedFields, name) {
-				properties[name] = fieldSchema(&f, !set.isNewJob)
+			if name != "" && name != "env_pass" && !slices.Contains(allowedFields.excludedFields, name) {
+				properties[name] = fieldSchema(&f, !allowedFields.isNewJob)
 				names[f.Name] = append(names[f.Name], name)
 			}
 		}
@@ -194,26 +194,26 @@ func jobSchema(set *fieldSet) schema {
 	}
 	for i := range queue.FieldRules() {
 		r := &queue.FieldRules()[i]
-		var others []string
-		for _, other := range r.Others {
-			others = append(others, names[other]...)
+		var otherNames []string
+		for _, other := range r.OtherFields {
+			otherNames = append(otherNames, names[other]...)
 		}
 		own := names[r.Field]
-		if !set.isNewJob && r.RequiresOther || len(own) == 0 || len(others) == 0 && !r.RequiresOther {
+		if !allowedFields.isNewJob && r.RequiresOther || len(own) == 0 || len(otherNames) == 0 && !r.RequiresOther {
 			continue // an existing job may already have the other field
 		}
 		kind := notTogether
 		if r.RequiresOther {
-			kind = onlyWith
+			kind = firstRequiresSecond
 		}
-		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)
+		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(otherNames, properties)
 		rules = append(rules, kind.toSchema(a, b))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
-	if set.isNewJob {
+	if allowedFields.isNewJob {
 		rules = append(rules, anyFieldGivenSchema([]string{"command", "argv"}, properties))
 	}
-	if set.isEdit {
+	if allowedFields.isEdit {
 		s["minProperties"] = 1
 		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.RequiredField}}
 	}
@@ -247,13 +247,13 @@ func anyFieldGivenSchema(names []string, properties schema) schema {
 	})
 }
 
-// anyMemberSchema returns the schema of an object with at least one of these members. The given function returns
+// anyMemberSchema returns the schema of an object with at least one of these members. memberSchema returns
 // the schema for the value of a member; nil means any value.
-func anyMemberSchema(names []string, value func(name string) schema) schema {
+func anyMemberSchema(names []string, memberSchema func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
 		list[i] = schema{"required": []string{name}}
-		if s := value(name); s != nil {
+		if s := memberSchema(name); s != nil {
 			list[i]["properties"] = schema{name: s}
 		}
 	}
@@ -313,15 +313,16 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 }
 
 // addEntryConstraint adds the parts of a constraint that concern the entries of a list or map, and their
-// number. The parameters entries, least and most are the schema's keywords for these.
-func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
-	setNonZero(s, schema{least: c.MinItems, most: c.MaxItems, "uniqueItems": c.NoDuplicates})
-	entry, _ := s[entries].(schema)
+// number. The schema's keywords for the entries and for their minimum and maximum number are entriesKeyword,
+// minKeyword and maxKeyword.
+func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeyword, maxKeyword string) {
+	setNonZero(s, schema{minKeyword: c.MinItems, maxKeyword: c.MaxItems, "uniqueItems": c.NoDuplicates})
+	entry, _ := s[entriesKeyword].(schema)
 	setNonZero(entry, schema{"enum": c.Enum, "maxLength": c.MaxBytes})
 	if c.EntryFormat != nil {
 		entry["pattern"] = c.EntryFormat.Pattern
 	}
-	if c.NotEmpty && entries == "items" {
+	if c.NotEmpty && entriesKeyword == "items" {
 		first := maps.Clone(entry)
 		first["minLength"] = 1
 		s["prefixItems"] = []schema{first}
@@ -363,7 +364,7 @@ func paramsSchema(t reflect.Type) schema {
 	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.conditions {
-		all = append(all, g.kind.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
+		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(g.setA, own), rules.anyParamGivenSchema(g.setB, own)))
 	}
 	setNonZero(s, schema{"required": required, "allOf": all})
 	return s
@@ -391,9 +392,9 @@ func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// givenSchema returns the schema of a request in which at least one of the names is given. A name is that of a
+// anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is that of a
 // parameter, of a value class or of a numeric job field. The map contains the method's parameters by name.
-func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
+func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
 	for i, name := range names {
@@ -409,11 +410,11 @@ func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) sche
 		switch {
 		case marked[name] != nil:
 			return marked[name]
-		case !own[name].IsValid(): // then it is the name of a numeric job field
+		case !params[name].IsValid(): // then it is the name of a numeric job field
 			return schemaOfKinds("integer")
-		case own[name].Kind() == reflect.Bool:
+		case params[name].Kind() == reflect.Bool:
 			return schema{"const": true}
-		case own[name].Kind() == reflect.Slice && own[name].Type() != reflect.TypeFor[[]byte]():
+		case params[name].Kind() == reflect.Slice && params[name].Type() != reflect.TypeFor[[]byte]():
 			return schema{"minItems": 1}
 		}
 		return nil

@@ -184,32 +184,33 @@ var examples = []map[string]string{
 	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
-// probes returns the values to try for a parameter.
-func probes(property schema) []string {
+// probeValues returns the values to try for a parameter.
+func probeValues(property schema) []string {
 	list := []string{
 		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,
 		`" "`, `"a"`, `"a b"`, `"@a"`, `"/a"`, `"-"`,
 		`"1"`, `"10/m"`, `"90s"`, `"never"`, `"2027-01-01T00:00:00Z"`, `"022"`, `"1GiB"`, `"é"`, `"a\u0000b"`, "[]",
 		`["a"]`, "[1]", "[256]", `[true]`, "[[]]", "{}", `{"a":"b"}`, `{"":"b"}`, `{"a":1}`, `{"a":null}`,
 		`"` + strings.Repeat("x", 129) + `"`, `"` + strings.Repeat("x", 257) + `"`,
-		`"/` + strings.Repeat("x", 5000) + `"`, list(300, "1"), list(70, `"dead"`), list(1001, `"a"`), jsonObject(40),
+		`"/` + strings.Repeat("x", 5000) + `"`, jsonArray(300, "1"), jsonArray(70, `"dead"`), jsonArray(1001, `"a"`),
+		jsonObject(40),
 	}
-	collect := func(of schema) {
+	collect := func(subschema schema) {
 		for _, bound := range []string{"minimum", "maximum", "exclusiveMinimum"} {
-			if n, ok := of[bound].(float64); ok {
+			if n, ok := subschema[bound].(float64); ok {
 				for _, v := range []float64{n - 1, n, n + 1} {
 					raw, _ := json.Marshal(v) // a number can always be encoded
 					list = append(list, string(raw), "["+string(raw)+"]")
 				}
 			}
 		}
-		if most, ok := of["maxLength"].(int); ok && of["contentEncoding"] == nil {
+		if most, ok := subschema["maxLength"].(int); ok && subschema["contentEncoding"] == nil {
 			for _, n := range []int{most, most + 1} {
 				text := `"/` + strings.Repeat("x", n-1) + `"`
 				list = append(list, text, "["+text+"]")
 			}
 		}
-		words, _ := of["enum"].([]string)
+		words, _ := subschema["enum"].([]string)
 		for _, w := range words {
 			list = append(list, `"`+w+`"`, `["`+w+`"]`)
 		}
@@ -223,11 +224,11 @@ func probes(property schema) []string {
 
 // jsonObject returns a JSON object with n members whose values are texts.
 func jsonObject(n int) string {
-	var all []string
+	var members []string
 	for i := range n {
-		all = append(all, `"k`+strings.Repeat("x", i)+`":"1"`)
+		members = append(members, `"k`+strings.Repeat("x", i)+`":"1"`)
 	}
-	return "{" + strings.Join(all, ",") + "}"
+	return "{" + strings.Join(members, ",") + "}"
 }
 
 // looseSchemas lists parameters whose values a schema cannot describe completely. For these, the schema accepts
@@ -241,8 +242,8 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
 		for name, p := range s.Params["properties"].(schema) {
-			base := baseFor(t, m, compiled, name)
-			for _, value := range probes(p.(schema)) {
+			base := baseParamsFor(t, m, compiled, name)
+			for _, value := range probeValues(p.(schema)) {
 				params := maps.Clone(base)
 				params[name] = value
 				raw := encodeParams(params)
@@ -257,9 +258,9 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	}
 }
 
-// baseFor returns values for the other parameters of a method: the first of the examples with which the method
+// baseParamsFor returns values for the other parameters of a method: the first of the examples with which the method
 // accepts a value of the named parameter.
-func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
+func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
 		for _, value := range []string{"1", `"a"`, "true", `"2027-01-01T00:00:00Z"`, "{}", `["dead"]`, `{"a":"b"}`,
@@ -278,11 +279,11 @@ func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[str
 }
 
 func encodeParams(params map[string]string) string {
-	var all []string
+	var members []string
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		all = append(all, `"`+name+`":`+params[name])
+		members = append(members, `"`+name+`":`+params[name])
 	}
-	return "{" + strings.Join(all, ",") + "}"
+	return "{" + strings.Join(members, ",") + "}"
 }
 
 // The schemas reject the parameter "next" together with a job whose priority is a number, as the server does.

@@ -22,19 +22,19 @@ import (
 // These are limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLineTimeout      = 10 * time.Second // time until the first line must have arrived completely
-	idleTimeout           = 5 * time.Minute  // an idle connection without a stream is closed after this time
-	answerTimeout         = 5 * time.Second  // time that a client has to read an answer
-	pieceTimeout          = time.Minute      // time that a client has to read a piece of a stream
-	stallTimeout          = 10 * time.Second // time to wait for more bytes of a line longer than freeConnBytes
-	reservedAdminConns    = 8                // number of connections reserved for root and admins
-	maxConnsWithoutAccess = 8                // maximum number of connections of users without access
-	maxLineWithoutAccess  = 64 << 10         // maximum bytes of a request line of a user without access
-	hangUpInterval        = time.Second      // interval of checks whether a client that sends no more has disconnected
-	stopTimeout           = time.Second      // time for requests in progress when the service stops
+	firstLineTimeout          = 10 * time.Second // time until the first line must have arrived completely
+	idleTimeout               = 5 * time.Minute  // an idle connection without a stream is closed after this time
+	answerTimeout             = 5 * time.Second  // time that a client has to read an answer
+	pieceTimeout              = time.Minute      // time that a client has to read a piece of a stream
+	stallTimeout              = 10 * time.Second // time to wait for more bytes of a line longer than freeConnBytes
+	reservedAdminConns        = 8                // number of connections reserved for root and admins
+	maxConnsWithoutAccess     = 8                // maximum number of connections of users without access
+	maxLineBytesWithoutAccess = 64 << 10         // maximum bytes of a request line of a user without access
+	hangUpCheckInterval       = time.Second      // interval of checks whether a client that sends no more has disconnected
+	stopTimeout               = time.Second      // time for requests in progress when the service stops
 )
 
-// At most largeSlots requests longer than largeRequestBytes bytes are processed concurrently. A request that
+// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed concurrently. A request that
 // takes longer than maxLargeSlotTime probably waits for something other than the processor, so the next one may
 // begin.
 const (
@@ -45,7 +45,7 @@ const (
 // Limits holds those limits of a server that may change. The server reads them for each connection.
 type Limits struct {
 	// MaxConnections returns how many connections may be open in total and for one user.
-	MaxConnections func() (all, user int)
+	MaxConnections func() (total, perUser int)
 }
 
 // Authorizer determines which actions each user may take.
@@ -55,9 +55,9 @@ type Authorizer interface {
 	// Admit is called once per connection, before the first request on it is answered. If it returns an error,
 	// the server sends the error and closes the connection.
 	Admit(ctx context.Context, p *Peer) error
-	// Refuse returns the error for a peer that lacks the right "needs" for the method "what". The error says
+	// RefusalError returns the error for a peer that lacks neededRight, which the action requires. The error says
 	// which users can grant the right.
-	Refuse(p *Peer, what string, needs Right) error
+	RefusalError(p *Peer, action string, neededRight Right) error
 }
 
 // Server serves an API to the clients that connect to a listener.
@@ -76,8 +76,8 @@ type Server struct {
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
 
-	stopping context.Context    // ends when Run must stop
-	stop     context.CancelFunc // cancels the context above
+	stopCtx context.Context    // ends when Run must stop
+	stop    context.CancelFunc // cancels the context above
 
 	conns connTable // connections that are served
 
@@ -87,10 +87,10 @@ type Server struct {
 
 // NewServer returns a server for api. The UserLimits determine what each user may have in progress. The
 // implementation of api must use the same UserLimits for its heavy work.
-func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
+func NewServer(api API, limits Limits, authorizer Authorizer, userLimits *UserLimits, log *slog.Logger) *Server {
 	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, userLimits: shares, log: log, peerOf: peerOf}
-	s.stopping, s.stop = context.WithCancel(context.Background())
+		authorizer: authorizer, userLimits: userLimits, log: log, peerOf: peerOf}
+	s.stopCtx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
@@ -137,7 +137,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
-			s.accept(calls, c, arrivals)
+			s.admitAndStart(calls, c, arrivals)
 			if accepted%maxAcceptBurst == 0 {
 				runtime.Gosched() // let waiting requests use the processor
 			}
@@ -185,15 +185,15 @@ func rejectConn(l net.Listener) {
 
 // readRequests reads request lines and starts answering them, until the client sends no more. If it returns an
 // error, the caller sends the error to the client.
-func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
+func (s *Server) readRequests(ctx context.Context, c *serverConn, requests *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.netConn, 8<<10)
 	s.setReadTimeout(c, firstLineTimeout)
 	for first := true; ; {
 		line, err := s.readLine(ctx, c, in, first)
 		if err != nil {
-			var refused *queue.Error
+			var queueErr *queue.Error
 			switch {
-			case errors.As(err, &refused):
+			case errors.As(err, &queueErr):
 				return err
 			case len(line) == 0 && c.timedOutWhileBusy(err) && !s.isStopping():
 				s.setReadTimeout(c, idleTimeout)
@@ -206,7 +206,7 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 			continue
 		}
 		first = false
-		if err := s.beginRequest(ctx, c, line, calls); err != nil || c.lacksAccess() || ctx.Err() != nil {
+		if err := s.beginRequest(ctx, c, line, requests); err != nil || c.lacksAccess() || ctx.Err() != nil {
 			return err
 		}
 		s.setReadTimeout(c, idleTimeout)
@@ -224,11 +224,11 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 
 // beginRequest parses a request and starts a goroutine that answers it. The caller must not use the line after
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
-func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
+func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerTimeout}
 	c.beginRequest() // a connection whose request waits is not idle
 	noRoom := c.fairConn.BeginRequest(ctx)
-	t.hasRoom = noRoom == nil
+	t.countsTowardsLimits = noRoom == nil
 	err := t.acquireSlot(ctx, s.userLimits, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
@@ -258,10 +258,10 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 		s.answerRequest(ctx, t)
 		return nil
 	}
-	if c.openRequests.Add(1) > 1 || s.conns.openCount.Load() > 1 {
+	if c.unansweredRequests.Add(1) > 1 || s.conns.openCount.Load() > 1 {
 		s.OnConcurrencyLimit()
 	}
-	calls.Go(func() {
+	requests.Go(func() {
 		growStack()
 		s.answerRequest(ctx, t)
 	})
@@ -278,25 +278,25 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-func (s *Server) isStopping() bool { return s.stopping.Err() != nil }
+func (s *Server) isStopping() bool { return s.stopCtx.Err() != nil }
 
 // awaitRequests waits for the requests in progress after the client has sent its last request. It cancels them
 // if the client hangs up.
-func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
+func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
-		calls.Wait() // takes little time, since no request is in progress
+		requests.Wait() // takes little time, since no request is in progress
 		return
 	}
 	done := make(chan struct{})
 	go func() { // this goroutine ends when all requests have ended
-		calls.Wait()
+		requests.Wait()
 		close(done)
 	}()
 	for {
 		select {
 		case <-done:
 			return
-		case <-time.After(hangUpInterval):
+		case <-time.After(hangUpCheckInterval):
 			c.cancelIfClosed()
 		}
 	}
@@ -317,7 +317,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	s.logRequest(ctx, t, time.Since(began), result, err)
 	// Decrease the count before sending the answer. The client may send another request after the answer, which
 	// must not count as concurrent.
-	t.conn.openRequests.Add(-1)
+	t.conn.unansweredRequests.Add(-1)
 	if t.id == nil { // a notification gets no answer
 		return
 	}
@@ -345,7 +345,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		ctx = WithPeer(ctx, peer)
 	}
 	if !peer.Right.Covers(m.Right) {
-		err := s.authorizer.Refuse(&peer, m.Name, m.Right)
+		err := s.authorizer.RefusalError(&peer, m.Name, m.Right)
 		if peer.Right == RightNone {
 			s.logDenied(peer, err)
 		}
@@ -369,14 +369,14 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.stopping, cancel)()
+		defer context.AfterFunc(s.stopCtx, cancel)()
 	}
 	if t.finishDecoding(params); isForManyJobs(params) {
 		end, err := c.fairConn.BeginList(ctx)
 		if err != nil {
 			return nil, err
 		}
-		t.releases = append(t.releases, end)
+		t.releaseFuncs = append(t.releaseFuncs, end)
 	}
 	return m.endpoint.call(ctx, s.api, params, t.sendPiece)
 }

@@ -53,13 +53,13 @@ func NewUserLimits() *UserLimits {
 // concurrently. See docs/decisions/0071.
 type SlotClass int
 
-// These are the classes of heavy work. Only the server itself uses classDecoding and classLarge.
+// These are the classes of heavy work. Only the server itself uses classDecoding and classLargeRequest.
 const (
-	ClassOneJob   SlotClass = iota // a read about one job
-	ClassManyJobs                  // a read about many jobs (lists, selections, events, counts), or of output
-	classDecoding                  // decoding a request of more than freeConnBytes bytes
-	classLarge                     // processing a request of more than largeRequestBytes bytes
-	classCount                     // number of classes
+	ClassOneJob       SlotClass = iota // a read about one job
+	ClassManyJobs                      // a read about many jobs (lists, selections, events, counts), or of output
+	classDecoding                      // decoding a request of more than freeConnBytes bytes
+	classLargeRequest                  // processing a request of more than largeRequestBytes bytes
+	slotClassCount                     // number of classes
 )
 
 // These are numbers of slots. Ordinary users are all users except admins.
@@ -67,24 +67,24 @@ const (
 	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. It equals the number of the
 	// store's read connections. One slot is reserved for ClassOneJob, and one for admins.
 	readSlots = 4
-	// manySlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each user
+	// manyJobsSlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each user
 	// may use one.
-	manySlots     = 2
-	decodingSlots = 2 // number of slots for classDecoding; each user may hold at most one
-	largeSlots    = 2 // number of slots for classLarge; each user may hold at most one
+	manyJobsSlots     = 2
+	decodingSlots     = 2 // number of slots for classDecoding; each user may hold at most one
+	largeRequestSlots = 2 // number of slots for classLargeRequest; each user may hold at most one
 )
 
 // These are indexes of the bounds in slotBounds.
 const (
-	boundReads         = iota // reads of ClassOneJob and ClassManyJobs
-	boundOrdinaryReads        // reads of ordinary users
-	boundMany                 // reads of ClassManyJobs
-	boundOrdinaryMany         // reads of ClassManyJobs by ordinary users
-	boundManyPerUser          // reads of ClassManyJobs by one ordinary user
+	boundReads            = iota // reads of ClassOneJob and ClassManyJobs
+	boundOrdinaryReads           // reads of ordinary users
+	boundManyJobs                // reads of ClassManyJobs
+	boundOrdinaryManyJobs        // reads of ClassManyJobs by ordinary users
+	boundManyJobsPerUser         // reads of ClassManyJobs by one ordinary user
 	boundDecoding
 	boundDecodingPerUser
-	boundLarge
-	boundLargePerUser
+	boundLargeRequest
+	boundLargeRequestPerUser
 	boundAnswersPerUser // answers and stream steps of one user
 )
 
@@ -92,34 +92,34 @@ const (
 // can exceed maxUserBytes.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
-		boundReads:           {Max: readSlots, Shared: true},
-		boundOrdinaryReads:   {Max: readSlots - 1, Shared: true},
-		boundMany:            {Max: readSlots - 1, Shared: true},
-		boundOrdinaryMany:    {Max: manySlots, Shared: true},
-		boundManyPerUser:     {Max: 1},
-		boundDecoding:        {Max: decodingSlots, Shared: true},
-		boundDecodingPerUser: {Max: 1},
-		boundLarge:           {Max: largeSlots, Shared: true},
-		boundLargePerUser:    {Max: 1},
-		boundAnswersPerUser:  {Max: 1},
+		boundReads:               {Max: readSlots, Shared: true},
+		boundOrdinaryReads:       {Max: readSlots - 1, Shared: true},
+		boundManyJobs:            {Max: readSlots - 1, Shared: true},
+		boundOrdinaryManyJobs:    {Max: manyJobsSlots, Shared: true},
+		boundManyJobsPerUser:     {Max: 1},
+		boundDecoding:            {Max: decodingSlots, Shared: true},
+		boundDecodingPerUser:     {Max: 1},
+		boundLargeRequest:        {Max: largeRequestSlots, Shared: true},
+		boundLargeRequestPerUser: {Max: 1},
+		boundAnswersPerUser:      {Max: 1},
 	}
 }
 
 // boundsOf returns the indexes of the bounds that apply to a slot of class c.
-func boundsOf(c SlotClass, admin bool) []int {
+func boundsOf(c SlotClass, isAdmin bool) []int {
 	switch {
-	case c == ClassOneJob && admin:
+	case c == ClassOneJob && isAdmin:
 		return []int{boundReads}
 	case c == ClassOneJob:
 		return []int{boundReads, boundOrdinaryReads}
-	case c == ClassManyJobs && admin:
-		return []int{boundReads, boundMany}
+	case c == ClassManyJobs && isAdmin:
+		return []int{boundReads, boundManyJobs}
 	case c == ClassManyJobs:
-		return []int{boundReads, boundOrdinaryReads, boundMany, boundOrdinaryMany, boundManyPerUser}
+		return []int{boundReads, boundOrdinaryReads, boundManyJobs, boundOrdinaryManyJobs, boundManyJobsPerUser}
 	case c == classDecoding:
 		return []int{boundDecoding, boundDecodingPerUser}
 	}
-	return []int{boundLarge, boundLargePerUser}
+	return []int{boundLargeRequest, boundLargeRequestPerUser}
 }
 
 // maxSlotWait is the longest time that a request waits for a slot.
@@ -166,7 +166,7 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() er
 		ownBytes = t.chargedBytes
 	}
 	if !s.conns.UnlimitedBytes() {
-		r.Bounds, r.Kind = append(r.Bounds, boundAnswersPerUser), r.Kind+int(classCount)
+		r.Bounds, r.Kind = append(r.Bounds, boundAnswersPerUser), r.Kind+int(slotClassCount)
 		r.Condition = func() bool {
 			_, bytes := s.conns.Usage(r.User)
 			return bytes-ownBytes < maxUserBytes
@@ -210,7 +210,7 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func
 
 // AcquireHelper reserves one of the user's extra goroutines without waiting. It returns false if none is free. The
 // caller must call the returned function after the goroutine has ended.
-func (s *UserLimits) AcquireHelper(ctx context.Context) (end func(), ok bool) {
+func (s *UserLimits) AcquireHelper(ctx context.Context) (release func(), ok bool) {
 	r := fair.Request{User: PeerFrom(ctx).UID}
 	if !s.helpers.TryAcquire(r) {
 		return nil, false

@@ -29,7 +29,9 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 			t.Errorf("%d users are still counted", n)
 		}
 	}
-	for _, name := range []string{"requests", "lists", "streams", "connRequests", "bytes", "growingLines"} {
+	for _, name := range []string{
+		"requestLimiter", "listLimiter", "streamLimiter", "connRequestLimiter", "byteLimiter", "growingLineLimiter",
+	} {
 		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
 		if n := l.Elem().FieldByName("users").Len(); n > 0 {
 			t.Errorf("%s: %d users are still counted", name, n)
@@ -46,7 +48,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 		places       int // number of slots for reads of the class theirs
 	}{{ClassOneJob, ClassOneJob, readSlots - 1}, {ClassOneJob, ClassManyJobs, readSlots - 1}, {ClassManyJobs, ClassOneJob,
 		1},
-		{ClassManyJobs, ClassManyJobs, 1}, {classLarge, classLarge, 1}, {classDecoding, classDecoding, 1}} {
+		{ClassManyJobs, ClassManyJobs, 1}, {classLargeRequest, classLargeRequest, 1}, {classDecoding, classDecoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
 			var mu sync.Mutex
@@ -150,9 +152,10 @@ func TestSlotsAreReserved(t *testing.T) {
 				RightSubmit, ClassOneJob, false},
 			{3, RightSubmit, ClassManyJobs, false}, {0, RightAdmin, ClassManyJobs, true}, {0, RightAdmin, ClassOneJob, false},
 		},
-		"large requests": {{1, RightSubmit, classLarge, true}, {1, RightSubmit, classLarge, false},
-			{0, RightAdmin, classLarge, true},
-			{2, RightSubmit, classLarge, false}, {1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, classDecoding, true}},
+		"large requests": {{1, RightSubmit, classLargeRequest, true}, {1, RightSubmit, classLargeRequest, false},
+			{0, RightAdmin, classLargeRequest, true},
+			{2, RightSubmit, classLargeRequest, false}, {1, RightSubmit, ClassOneJob, true},
+			{1, RightSubmit, classDecoding, true}},
 		"requests to be read": {{1, RightSubmit, classDecoding, true}, {1, RightSubmit, classDecoding, false},
 			{0, RightAdmin, classDecoding, true},
 			{2, RightSubmit, classDecoding, false}},

@@ -9,5 +9,5 @@ import (
 
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
-// ownerOnly returns permissions that admit only the owner of the socket and root.
-func ownerOnly() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }
+// ownerOnlyPerms returns permissions that admit only the owner of the socket and root.
+func ownerOnlyPerms() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }

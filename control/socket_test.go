@@ -26,7 +26,7 @@ import (
 // fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
 type fakeAPI struct {
 	onConcurrencyLimit func()         // value for Server.OnConcurrencyLimit; nil leaves the default
-	patience           *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
+	streamReadTimeout  *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
 	API
 	err        error        // error that Show returns
 	sentEvents atomic.Int64 // number of events that the method Events has sent
@@ -36,9 +36,9 @@ func (f *fakeAPI) Show(context.Context, Show) (JobDetail, error) { return JobDet
 func (f *fakeAPI) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "fake"}, nil
 }
-func (f *fakeAPI) Events(_ context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+func (f *fakeAPI) Events(_ context.Context, _ Events, handleEvent func(Event) error) (EventsEnd, error) {
 	for range 1000 {
-		if err := each(Event{ID: strings.Repeat("x", 4096)}); err != nil {
+		if err := handleEvent(Event{ID: strings.Repeat("x", 4096)}); err != nil {
 			return EventsEnd{}, err
 		}
 		f.sentEvents.Add(1)
@@ -50,9 +50,9 @@ func (f *fakeAPI) Enqueue(context.Context, Enqueue) (EnqueueResult, error) { pan
 // allowAll is an Authorizer that lets every user do everything.
 type allowAll struct{}
 
-func (allowAll) Right(*Peer) Right                  { return RightAdmin }
-func (allowAll) Admit(context.Context, *Peer) error { return nil }
-func (allowAll) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
+func (allowAll) Right(*Peer) Right                       { return RightAdmin }
+func (allowAll) Admit(context.Context, *Peer) error      { return nil }
+func (allowAll) RefusalError(*Peer, string, Right) error { return queue.ErrDenied }
 
 // serve runs a server for an API and returns its socket.
 func serve(t *testing.T, api API) (socket string) {
@@ -65,7 +65,7 @@ func serve(t *testing.T, api API) (socket string) {
 func runServer(t *testing.T, api API) (server *Server, path string) {
 	t.Helper()
 	path = tempSocket(t)
-	l, err := socket.Listen(path, ownerOnly())
+	l, err := socket.Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,19 +78,19 @@ func runServer(t *testing.T, api API) (server *Server, path string) {
 	if f, ok := api.(*fakeAPI); ok && f.onConcurrencyLimit != nil {
 		server.OnConcurrencyLimit = f.onConcurrencyLimit
 	}
-	if f, ok := api.(*fakeAPI); ok && f.patience != nil {
-		server.StreamReadTimeout = *f.patience
+	if f, ok := api.(*fakeAPI); ok && f.streamReadTimeout != nil {
+		server.StreamReadTimeout = *f.streamReadTimeout
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if err := server.Run(ctx, l); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() {
 		stop()
-		done.Wait()
+		wg.Wait()
 	})
 	return server, path
 }
@@ -98,7 +98,7 @@ func runServer(t *testing.T, api API) (server *Server, path string) {
 // listen returns a listener for a server that the test implements itself.
 func listen(t *testing.T, path string) *socket.Listener {
 	t.Helper()
-	l, err := socket.Listen(path, ownerOnly())
+	l, err := socket.Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 // The client rejects an answer that is longer than MaxLineBytes.
 func TestClientBoundsAnswers(t *testing.T) {
 	path := tempSocket(t)
-	l, err := socket.Listen(path, ownerOnly())
+	l, err := socket.Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestServerIdentifiesClient(t *testing.T) {
 // StreamReadTimeout is 0, the client gets the whole stream.
 func TestPatienceLimitsSlowReaders(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
-		api := &fakeAPI{patience: &patience}
+		api := &fakeAPI{streamReadTimeout: &patience}
 		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {

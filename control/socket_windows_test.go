@@ -21,8 +21,8 @@ func tempSocket(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), filepath.Base(t.TempDir())+t.Name())
 }
 
-// ownerOnly returns permissions that admit the owner of the pipe, the system and administrators.
-func ownerOnly() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
+// ownerOnlyPerms returns permissions that admit the owner of the pipe, the system and administrators.
+func ownerOnlyPerms() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
 
 // IsRoot is true for the system and for elevated administrators.
 func TestRoot(t *testing.T) {

@@ -16,60 +16,60 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API with a slow method Show. Show closes the channel began, and then waits until the channel release
-// is closed or the context of the call ends.
+// slowAPI is an API with a slow method Show. Show closes the channel showStarted, and then waits until the channel
+// release is closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
-	began   chan struct{}
-	release chan struct{}
-	done    chan struct{} // Show closes this channel when its context has ended
+	showStarted   chan struct{}
+	release       chan struct{}
+	showCancelled chan struct{} // Show closes this channel when its context has ended
 }
 
 func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
-	close(s.began)
+	close(s.showStarted)
 	select {
 	case <-s.release:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
-		close(s.done)
+		close(s.showCancelled)
 		return JobDetail{}, ctx.Err()
 	}
 }
 
 // stopDuringShow stops a server during a call of Show. The first returned channel receives the error of that call.
 // The second is closed when Server.Run has returned.
-func stopDuringShow(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
-	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
+func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
+	api = &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
 	path := tempSocket(t)
-	l, err := socket.Listen(path, ownerOnly())
+	l, err := socket.Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
 	server := NewServer(api, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
-	ended = make(chan struct{})
-	var runs sync.WaitGroup
-	t.Cleanup(runs.Wait)
-	runs.Go(func() {
-		defer close(ended)
+	serverEnded = make(chan struct{})
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	wg.Go(func() {
+		defer close(serverEnded)
 		if err := server.Run(ctx, l); err != nil {
 			t.Error(err)
 		}
 	})
 	c := client(t, path)
-	answer = make(chan error, 1)
-	runs.Go(func() {
+	callResult = make(chan error, 1)
+	wg.Go(func() {
 		var d JobDetail
 		err := c.call(t.Context(), "show", Show{ID: "a"}, &d, false, nil)
 		if err == nil && d.ID != "late" {
 			err = errors.New("it is another answer")
 		}
-		answer <- err
+		callResult <- err
 	})
-	<-api.began
+	<-api.showStarted
 	stop()
-	return api, answer, ended
+	return api, callResult, serverEnded
 }
 
 // Requests in progress when the service stops are still answered.
@@ -106,18 +106,18 @@ func TestStopCancelsLongRequests(t *testing.T) {
 // side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		api := &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
+		api := &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
 		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
 			t.Fatal(err)
 		}
-		<-api.began
+		<-api.showStarted
 		if gone {
 			c.Close()
 			select {
-			case <-api.done:
-			case <-time.After(hangUpInterval + 2*time.Second):
+			case <-api.showCancelled:
+			case <-time.After(hangUpCheckInterval + 2*time.Second):
 				t.Error("the request continues although its client has disconnected")
 			}
 			continue
@@ -126,9 +126,9 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-api.done:
+		case <-api.showCancelled:
 			t.Error("the request ended although its client waits")
-		case <-time.After(hangUpInterval + hangUpInterval/2):
+		case <-time.After(hangUpCheckInterval + hangUpCheckInterval/2):
 		}
 		close(api.release)
 		if raw, err := io.ReadAll(c); err != nil || !strings.Contains(string(raw), `"late"`) {

@@ -40,7 +40,7 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
 			case !answers && (!errors.Is(err, queue.ErrUnavailable) ||
 				!strings.Contains(err.Error(), "it is unknown whether the request was carried out") ||
-				took != probeAfter+probeTimeout):
+				took != probeDelay+probeTimeout):
 				t.Errorf("a service that answers nothing: %v after %v", err, took)
 			}
 			ours.Close()
@@ -70,7 +70,7 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != probeAfter+probeTimeout {
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != probeDelay+probeTimeout {
 			t.Errorf("%v after %v", err, took)
 		}
 	})

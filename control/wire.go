@@ -114,14 +114,14 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, queue.Errorf(queue.CodeInvalidRequest,
 			"the line is not a request; send an object with id, method and params")
 	}
-	var wrong error // first invalid member; returned once the id is known
+	var memberErr error // first invalid member; returned once the id is known
 	members := 0
 	err = queue.EachMember(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxRequestMembers {
 			return invalidRequestError("", "the request has too many members; the maximum is %d", maxRequestMembers)
 		}
-		if err := r.readMember(name, value); err != nil && wrong == nil {
-			wrong = err
+		if err := r.readMember(name, value); err != nil && memberErr == nil {
+			memberErr = err
 		}
 		return nil
 	})
@@ -129,13 +129,13 @@ func parseRequest(line []byte) (r request, err error) {
 	switch {
 	case known && e.Code == queue.CodeInvalid: // a member occurs twice
 		err = invalidRequestError(e.Field, "%s", e.Message)
-	case err == nil && wrong == nil && r.method == "":
-		wrong = invalidRequestError("method", "required; give the name of a method")
+	case err == nil && memberErr == nil && r.method == "":
+		memberErr = invalidRequestError("method", "required; give the name of a method")
 	}
 	if err != nil {
 		return request{}, err
 	}
-	return r, wrong
+	return r, memberErr
 }
 
 // readMember parses one member of the envelope of a request.
@@ -264,8 +264,8 @@ var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 
 // appendNotification appends the line of a notification. The line contains the id of the request that opened
 // the stream. Most notifications are pieces of output, for which appendNotification uses a faster encoding.
-func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
-	const ends = "}}}" // these braces close the piece, the parameters and the notification
+func appendNotification(buf []byte, method string, id json.RawMessage, value any) ([]byte, error) {
+	const closingBraces = "}}}" // these braces close the piece, the parameters and the notification
 	p, _ := value.(OutputPiece)
 	text := p.Text
 	if text != "" {
@@ -278,10 +278,10 @@ func appendNotification(to []byte, method string, id json.RawMessage, value any)
 		Params  notificationParams `json:"params"`
 	}{"2.0", method, notificationParams{id, value}})
 	if text != "" && err == nil {
-		to = append(append(to, line[:len(line)-len(ends)]...), `,"text":`...)
-		to, line = queue.AppendJSONString(to, text), []byte(ends)
+		buf = append(append(buf, line[:len(line)-len(closingBraces)]...), `,"text":`...)
+		buf, line = queue.AppendJSONString(buf, text), []byte(closingBraces)
 	}
-	return append(append(to, line...), '\n'), err
+	return append(append(buf, line...), '\n'), err
 }
 
 // notificationParams holds the id of the request that opened a stream, and one piece of the stream.

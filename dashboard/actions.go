@@ -17,20 +17,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// formHandler returns a handler for forms on the server's own pages (POST requests). The handler calls act and
-// redirects the browser to the path that act returns. If fields are given, all other form fields are an error.
-func (s *Server) formHandler(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
-	fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
+// formHandler returns a handler for forms on the server's own pages (POST requests). The handler calls
+// handleForm and redirects the browser to the path that handleForm returns. If allowedFields are given, all
+// other form fields are an error.
+func (s *Server) formHandler(
+	handleForm func(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error),
+	allowedFields ...string,
+) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.hasToken(r.PostFormValue("token")) {
 			return errWrongToken
 		}
-		if fields != nil {
-			if err := checkParamNames(r.PostForm, append(fields, "token")...); err != nil {
+		if allowedFields != nil {
+			if err := checkParamNames(r.PostForm, append(allowedFields, "token")...); err != nil {
 				return err
 			}
 		}
-		to, err := act(r.Context(), v, r)
+		to, err := handleForm(r.Context(), v, r)
 		if err == nil {
 			http.Redirect(w, r, to, http.StatusSeeOther)
 		}
@@ -38,20 +41,21 @@ func (s *Server) formHandler(act func(ctx context.Context, v *visitor, r *http.R
 	}
 }
 
-// checkParamNames returns an error for a query parameter that is not in names.
-func checkParamNames(query url.Values, names ...string) error {
-	return checkNames(query, names, "leave it out", "use only: ")
+// checkParamNames returns an error for a query parameter that is not in allowedNames.
+func checkParamNames(query url.Values, allowedNames ...string) error {
+	return checkQueryParams(query, allowedNames, "leave it out", "use only: ")
 }
 
-// checkNames returns an error for a query parameter whose name is not in the list; otherwise it would be ignored
-// silently. The message ends with the advice if the list is empty, and otherwise with the prefix and the names.
-func checkNames(query url.Values, names []string, advice, prefix string) error {
+// checkQueryParams returns an error for a query parameter whose name is not in allowedNames; otherwise it would
+// be ignored silently. The message ends with the advice if allowedNames is empty, and otherwise with namesPrefix
+// and the allowed names.
+func checkQueryParams(query url.Values, allowedNames []string, advice, namesPrefix string) error {
 	for name := range query {
-		if slices.Contains(names, name) {
+		if slices.Contains(allowedNames, name) {
 			continue
 		}
-		if len(names) > 0 {
-			advice = prefix + strings.Join(names, ", ")
+		if len(allowedNames) > 0 {
+			advice = namesPrefix + strings.Join(allowedNames, ", ")
 		}
 		return queue.Invalid(queue.Clip(name), "unknown parameter; %s", advice)
 	}
@@ -88,21 +92,21 @@ var verbs = []verb{
 		}},
 }
 
-// states returns the names of the states that the action accepts.
-func (v *verb) states() control.TextList { return queue.StateNames(v.acceptedStates) }
+// acceptedStateNames returns the names of the states that the action accepts.
+func (v *verb) acceptedStateNames() control.TextList { return queue.StateNames(v.acceptedStates) }
 
 // verbsForJob returns the actions that a job's page offers in the job's current state.
-func verbsForJob(j control.Job) (list []verb) {
+func verbsForJob(j control.Job) (jobVerbs []verb) {
 	useless := "resume"
 	if j.PausedAt != 0 {
 		useless = "pause"
 	}
 	for _, vb := range verbs {
-		if slices.Contains(vb.states(), j.State) && vb.Name != useless {
-			list = append(list, vb)
+		if slices.Contains(vb.acceptedStateNames(), j.State) && vb.Name != useless {
+			jobVerbs = append(jobVerbs, vb)
 		}
 	}
-	return list
+	return jobVerbs
 }
 
 // findVerb returns the action with a name that comes from a form.
@@ -147,21 +151,21 @@ type bulkOutcome struct {
 	firstRefusal            control.Refusal
 }
 
-// add adds the result of one request.
-func (o *bulkOutcome) add(got *control.BulkResult) {
-	if o.refusedCount == 0 && len(got.Refusals) > 0 {
-		o.firstRefusal = got.Refusals[0]
+// addResult adds the result of one request.
+func (o *bulkOutcome) addResult(result *control.BulkResult) {
+	if o.refusedCount == 0 && len(result.Refusals) > 0 {
+		o.firstRefusal = result.Refusals[0]
 	}
-	o.doneCount, o.refusedCount = o.doneCount+len(got.DoneIDs), o.refusedCount+len(got.Refusals)
-	o.matchCount += queue.ValueOr(got.MatchCount, 0)
+	o.doneCount, o.refusedCount = o.doneCount+len(result.DoneIDs), o.refusedCount+len(result.Refusals)
+	o.matchCount += queue.ValueOr(result.MatchCount, 0)
 }
 
 // refusalError returns an error about the first refused job. It returns nil if no job was refused.
-func (o *bulkOutcome) refusalError(verb string) error {
+func (o *bulkOutcome) refusalError(verbName string) error {
 	if o.refusedCount == 0 {
 		return nil
 	}
-	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
+	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", verbName,
 		present.JobsText(o.doneCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
@@ -175,48 +179,50 @@ func jobPath(id string) string {
 }
 
 // attemptPath returns the path of a job's page that shows the output of one attempt.
-func attemptPath(id string, n int) string {
+func attemptPath(id string, attemptNumber int) string {
 	urlPath := jobPath(id)
 	if strings.Contains(urlPath, "?") {
-		return urlPath + "&attempt=" + strconv.Itoa(n)
+		return urlPath + "&attempt=" + strconv.Itoa(attemptNumber)
 	}
-	return urlPath + "?attempt=" + strconv.Itoa(n)
+	return urlPath + "?attempt=" + strconv.Itoa(attemptNumber)
 }
 
-// doAll applies an action to all selected jobs, with as many requests as needed. It returns an error if the
+// applyToAll applies an action to all selected jobs, with as many requests as needed. It returns an error if the
 // action was refused for some jobs.
-func (v *visitor) doAll(ctx context.Context, vb *verb, selections ...control.Selection) (all bulkOutcome, err error) {
+func (v *visitor) applyToAll(
+	ctx context.Context, vb *verb, selections ...control.Selection,
+) (total bulkOutcome, err error) {
 	for _, sel := range selections {
 		for more := true; more; more = sel.Cursor != "" {
 			got, err := vb.apply(v.client, ctx, sel)
 			if err != nil {
-				return all, err
+				return total, err
 			}
-			all.add(&got)
+			total.addResult(&got)
 			sel.Cursor = present.EmptyIfNil(got.Next)
 		}
 	}
-	return all, all.refusalError(vb.Name)
+	return total, total.refusalError(vb.Name)
 }
 
 // countSelected returns the number of selected jobs to which an action would apply.
 func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
 	sel.DryRun = true
-	all, err := v.doAll(ctx, vb, sel)
+	all, err := v.applyToAll(ctx, vb, sel)
 	return all.matchCount, err
 }
 
 // bulkPreview is the page that shows the effect of an action on several jobs in advance. It changes nothing.
-var bulkPreview = &view{name: "bulk", navEntry: "jobs", fill: bulkPreviewPage}
+var bulkPreview = &view{name: "bulk", navEntry: "jobs", fill: fillBulkPreviewPage}
 
-// bulkPreviewPage fills the page bulkPreview.
-func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillBulkPreviewPage fills the page bulkPreview.
+func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	vb, err := findVerb(q.Get("verb"))
 	if err != nil {
 		return err
 	}
-	sel, f, err := selectionOf(q, vb)
+	sel, f, err := parseSelection(q, vb)
 	if err != nil {
 		return err
 	}
@@ -228,14 +234,14 @@ func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
 		params := f.listRequest()
-		params.State, params.Limit = sel.State, sampleRows
+		params.State, params.Limit = sel.State, previewRows
 		list, err := v.client.List(ctx, params)
 		if err != nil {
 			return err
 		}
 		sample = list.Jobs
 	}
-	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
+	for _, id := range sel.IDs[:min(len(sel.IDs), previewRows)] {
 		d, err := v.client.Show(ctx, control.Show{ID: control.JobID(id), WithoutEnv: true})
 		if err != nil {
 			return err
@@ -245,7 +251,7 @@ func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	again := q.Has("n")
 	q.Del("n")
 	p.Content = previewData{preview: preview{p.Title, int64(n), int64(max(0, len(sel.IDs)-n)), again, sample},
-		AcceptedStates: strings.Join(vb.states(), ", "), Fields: q, BackPath: f.path()}
+		AcceptedStates: strings.Join(vb.acceptedStateNames(), ", "), Fields: q, BackPath: f.listPath()}
 	return nil
 }
 
@@ -273,7 +279,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err != nil {
 		return "", err
 	}
-	sel, f, err := selectionOf(r.PostForm, vb)
+	sel, f, err := parseSelection(r.PostForm, vb)
 	if err != nil {
 		return "", err
 	}
@@ -294,7 +300,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "/bulk?" + q.Encode(), nil
 		}
 	}
-	all, err := v.doAll(ctx, vb, sel)
+	all, err := v.applyToAll(ctx, vb, sel)
 	if err != nil {
 		return "", err
 	}
@@ -313,30 +319,32 @@ var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 
 // changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. It also returns the number
 // of dead jobs with this cause that the visitor may not change.
-func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
-	err error) {
+func (v *visitor) changeableDeadJobs(
+	ctx context.Context, p *page, c deathCause,
+) (changeable []control.Job, unchangeableCount int, err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
 		switch {
 		case !c.matches(j.deathCause):
 		case p.Owns(j.Job):
-			may = append(may, j.Job)
+			changeable = append(changeable, j.Job)
 		default:
-			others++
+			unchangeableCount++
 		}
 	}
-	if err == nil && len(may)+others == 0 {
+	if err == nil && len(changeable)+unchangeableCount == 0 {
 		err = errNoSuchCause
 	}
-	return may, others, err
+	return changeable, unchangeableCount, err
 }
 
 // deadPreview is the page that shows the effect of the action retry or rm on dead jobs in advance. It changes
 // nothing.
-var deadPreview = &view{name: "dead_action", navEntry: "dead", cli: "queuectl rm ID… --dry-run", fill: deadPreviewPage}
+var deadPreview = &view{name: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
+	fill: fillDeadPreviewPage}
 
-// deadPreviewPage fills the page deadPreview.
-func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillDeadPreviewPage fills the page deadPreview.
+func fillDeadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	vb, err := findDeadVerb(u)
 	if err != nil {
 		return err
@@ -351,7 +359,7 @@ func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 		return err
 	}
 	p.Content = previewDeadData{preview{p.Title, int64(len(jobs)), int64(others), u.Query().Has("again"),
-		jobs[:min(len(jobs), sampleRows)]}, vb.Name, c, digestOf(jobs)}
+		jobs[:min(len(jobs), previewRows)]}, vb.Name, c, digestOf(jobs)}
 	return nil
 }
 
@@ -389,7 +397,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		return "", err
 	}
 	p := page{Token: v.token}
-	if err := v.setRight(ctx, &p); err != nil {
+	if err := v.setUserAndRight(ctx, &p); err != nil {
 		return "", err
 	}
 	c := parseDeathCause(r.PostFormValue)
@@ -422,11 +430,11 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	} else if r.PostFormValue("shown") != digestOf(jobs) {
 		return c.Path(r.URL.Path) + "&again=", nil
 	}
-	var parts []control.Selection
+	var selections []control.Selection
 	for part := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
-		parts = append(parts, control.Selection{IDs: part})
+		selections = append(selections, control.Selection{IDs: part})
 	}
-	all, err := v.doAll(ctx, vb, parts...)
+	all, err := v.applyToAll(ctx, vb, selections...)
 	if err != nil {
 		return "", err
 	}
@@ -448,7 +456,7 @@ func scaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, err
 }
 
 // changeQueue handles a form that pauses or resumes a queue.
-func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
+func changeQueue(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
 	name := r.PostFormValue("queue")
 	switch r.PostFormValue("verb") {
 	case "pause":
@@ -462,7 +470,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 }
 
 // changeSchedule handles a form that pauses, resumes or runs a schedule.
-func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
+func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
 	name := control.ScheduleNameParams{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
@@ -470,9 +478,9 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string
 	case "resume":
 		_, err = v.client.ScheduleResume(ctx, name)
 	case "run":
-		var made control.EnqueueResult
-		if made, err = v.client.ScheduleRun(ctx, name); err == nil {
-			return jobPath(made.ID), nil
+		var enqueued control.EnqueueResult
+		if enqueued, err = v.client.ScheduleRun(ctx, name); err == nil {
+			return jobPath(enqueued.ID), nil
 		}
 	default:
 		err = queue.Invalid("verb", "%q is not an action; use pause, resume or run", queue.Clip(verb))

@@ -168,7 +168,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	for err == nil {
 		select {
 		case <-poll.C:
-			if !s.mayContinue(r, &visitor{session: v.session, client: client}, who.Right) {
+			if !s.mayStreamContinue(r, &visitor{session: v.session, client: client}, who.Right) {
 				return nil
 			}
 		case e := <-pieces:

@@ -69,12 +69,12 @@ func (c *Config) hasHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// validHost reports whether a Host header is well-formed: a name or an address, optionally with a port (RFC
+// isValidHost reports whether a Host header is well-formed: a name or an address, optionally with a port (RFC
 // 3986, section 3.2).
-func validHost(value string) bool {
-	host, port := value, ""
-	if at := strings.LastIndexByte(value, ':'); at > strings.LastIndexByte(value, ']') {
-		host, port = value[:at], value[at+1:]
+func isValidHost(hostHeader string) bool {
+	host, port := hostHeader, ""
+	if at := strings.LastIndexByte(hostHeader, ':'); at > strings.LastIndexByte(hostHeader, ']') {
+		host, port = hostHeader[:at], hostHeader[at+1:]
 	}
 	_, err := strconv.ParseUint(port, 10, 16)
 	return host != "" && (port == "" || err == nil) && (host[0] == '[') == strings.Contains(host, ":")

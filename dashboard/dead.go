@@ -55,8 +55,8 @@ func deathCauseOf(j *control.Job) deathCause {
 
 // parseDeathCause returns the cause that the parameters of a URL or a form describe. The given function returns the
 // value of a parameter.
-func parseDeathCause(get func(string) string) deathCause {
-	return deathCause{get("error"), get("command"), get("program")}
+func parseDeathCause(paramValue func(string) string) deathCause {
+	return deathCause{paramValue("error"), paramValue("command"), paramValue("program")}
 }
 
 // MatchesAll reports whether the cause matches every job.
@@ -82,10 +82,10 @@ func (c deathCause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// matches reports whether a job has the cause c. The parameter full is the job's complete cause.
-func (c deathCause) matches(full deathCause) bool {
-	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
-		(c.Program == "" || c.Program == full.Program)
+// matches reports whether a job with the complete cause jobCause has the cause c.
+func (c deathCause) matches(jobCause deathCause) bool {
+	return (c.Error == "" || c.Error == jobCause.Error) && (c.Command == "" || c.Command == jobCause.Command) &&
+		(c.Program == "" || c.Program == jobCause.Program)
 }
 
 // deadJob is a dead job and the cause of its death.
@@ -105,7 +105,7 @@ type deadGroup struct {
 // deadJobs returns the newest dead jobs that the visitor may see, newest first. It also returns whether further
 // dead jobs exist. Since commands may be large, the list contains them only for the first listRows jobs that have
 // the given cause.
-func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJob, more bool, err error) {
+func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
 		page, err := v.client.DLQList(ctx, params)
@@ -114,17 +114,17 @@ func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJ
 		}
 		for _, j := range page.Jobs {
 			d := deadJob{j, deathCauseOf(&j)}
-			if opened.matches(d.deathCause) && withCommand < listRows {
+			if detailedCause.matches(d.deathCause) && withCommand < listRows {
 				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, maxShownCommandBytes), nil
 			} else {
 				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue,
 					FinishedAt: j.FinishedAt}
 			}
-			list = append(list, d)
+			jobs = append(jobs, d)
 		}
-		if page.Next == nil || len(list) >= maxDeadJobs {
-			return list, page.Next != nil, nil
+		if page.Next == nil || len(jobs) >= maxDeadJobs {
+			return jobs, page.Next != nil, nil
 		}
 		params.Cursor = *page.Next
 	}
@@ -132,19 +132,19 @@ func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJ
 
 // groupDead groups dead jobs by cause. The largest group comes first.
 func groupDead(jobs []deadJob) []*deadGroup {
-	groups := groupBy(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
+	groups := groupByCause(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
 	if len(groups) > maxShownGroups {
-		groups = groupBy(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Program: c.Program} })
+		groups = groupByCause(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Program: c.Program} })
 	}
 	slices.SortStableFunc(groups, func(a, b *deadGroup) int { return len(b.Jobs) - len(a.Jobs) })
 	return groups
 }
 
-// groupBy groups jobs by the value that the given function returns for their causes.
-func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGroup) {
+// groupByCause groups jobs by the value that the given function returns for their causes.
+func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {
-		k := key(j.deathCause)
+		k := causeKey(j.deathCause)
 		g := found[k]
 		if g == nil {
 			g = &deadGroup{deathCause: k, LastAt: j.FinishedAt}
@@ -158,9 +158,9 @@ func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGro
 	return groups
 }
 
-// deadPage fills the page of dead jobs. If the URL contains a cause, the page lists the dead jobs with that
+// fillDeadPage fills the page of dead jobs. If the URL contains a cause, the page lists the dead jobs with that
 // cause.
-func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+func fillDeadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	opened := parseDeathCause(q.Get)
 	jobs, more, err := v.deadJobs(ctx, opened)
@@ -181,7 +181,7 @@ func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	return err
 }
 
-// deadData is the data of the page that deadPage fills.
+// deadData is the data of the page that fillDeadPage fills.
 type deadData struct {
 	GroupCount      int64 // number of groups
 	Groups          []*deadGroup

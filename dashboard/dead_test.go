@@ -8,8 +8,8 @@ import (
 )
 
 // deadOf returns dead jobs that failed with exit code 1.
-func deadOf(list ...control.Job) (dead []deadJob) {
-	for _, j := range list {
+func deadOf(jobs ...control.Job) (dead []deadJob) {
+	for _, j := range jobs {
 		text := "exit code 1"
 		j.Error = &text
 		dead = append(dead, deadJob{j, deathCauseOf(&j)})

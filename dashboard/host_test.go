@@ -19,14 +19,14 @@ func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 		"localhost:65536": false,
 		"localhost: 80":   false, "localhost:80:90": false, "[::1]:x": false, "::1": false, ":80": false, "": false,
 	} {
-		if got := validHost(host); got != want {
+		if got := isValidHost(host); got != want {
 			t.Errorf("Host %q: valid %t, want %t", host, got, want)
 		}
 	}
 	for _, host := range []string{"localhost:abc", "127.0.0.1:80x"} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost/api/list", nil)
 		r.Host = host
-		openServer().handler().ServeHTTP(w, r)
+		newTestServer().handler().ServeHTTP(w, r)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), string(queue.CodeInvalid)) {
 			t.Errorf("Host %s: got %d, %s", host, w.Code, w.Body)
 		}

@@ -39,15 +39,15 @@ const (
 // livePages updates the pages that browsers show. A reader is a browser that shows a page. If a user has several
 // readers of the same page, they share one rendering. The methods are safe for concurrent use.
 type livePages struct {
-	readers, pages *fair.Limiter // numbers of readers and of pages, by user
+	readerLimiter, pageLimiter *fair.Limiter // limit the readers and the pages of each user
 
-	mu    sync.Mutex
-	byKey map[string]*livePage // guarded by mu
+	mu         sync.Mutex
+	pagesByKey map[string]*livePage // guarded by mu
 }
 
 func newLivePages() *livePages {
-	return &livePages{readers: fair.NewLimiter(fair.Bound{Max: maxUserReaders}),
-		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), byKey: map[string]*livePage{}}
+	return &livePages{readerLimiter: fair.NewLimiter(fair.Bound{Max: maxUserReaders}),
+		pageLimiter: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
 }
 
 // livePage is one page as one user sees it, with the readers of the page.
@@ -56,10 +56,10 @@ type livePage struct {
 	lastFrame *encodedParts // all parts, as last rendered; guarded by livePages.mu
 	// lastParts contains the parts of lastFrame without ages, which the browser updates itself. New parts are
 	// compared with it to find the changed ones. lastParts and the fields below are guarded by livePages.mu.
-	lastParts map[string]string
-	readers   map[*pageReader]bool
-	isClosed  bool // the readers must disconnect
-	cancel    context.CancelFunc
+	lastParts     map[string]string
+	readers       map[*pageReader]bool
+	isClosed      bool // the readers must disconnect
+	stopRendering context.CancelFunc
 }
 
 // pageReader is the event stream of one browser. If newer parts are rendered before the browser has received
@@ -89,28 +89,28 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	return newEncodedParts(parts)
 }
 
-// addReader adds a reader to the page with a key. For the first reader of the page, it calls the given function, the
-// render loop, in a new goroutine.
-func (p *livePages) addReader(uid int, key string, watch func(context.Context, *livePage)) (*pageReader, *livePage,
-	error) {
+// addReader adds a reader to the page with the given key. For the first reader of the page, it calls renderLoop in a
+// new goroutine.
+func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.Context, *livePage)) (
+	*pageReader, *livePage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	user := fair.Request{User: uid}
-	if !p.readers.TryAcquire(user) {
+	if !p.readerLimiter.TryAcquire(user) {
 		return nil, nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
 	}
-	page := p.byKey[key]
+	page := p.pagesByKey[pageKey]
 	if page == nil {
-		if !p.pages.TryAcquire(user) {
-			p.readers.Release(user)
+		if !p.pageLimiter.TryAcquire(user) {
+			p.readerLimiter.Release(user)
 			return nil, nil, queue.Errorf(queue.CodeUnavailable,
 				"you have %d different pages open, the limit for live updates; close one", maxUserLivePages)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		page = &livePage{uid: uid, readers: map[*pageReader]bool{}, cancel: cancel}
-		p.byKey[key] = page
-		go watch(ctx, page) // this goroutine ends after the last reader has left
+		page = &livePage{uid: uid, readers: map[*pageReader]bool{}, stopRendering: cancel}
+		p.pagesByKey[pageKey] = page
+		go renderLoop(ctx, page) // this goroutine ends after the last reader has left
 	}
 	r := &pageReader{wake: make(chan struct{}, 1), unsentParts: page.lastFrame}
 	if r.unsentParts != nil {
@@ -121,23 +121,23 @@ func (p *livePages) addReader(uid int, key string, watch func(context.Context, *
 }
 
 // removeReader removes a reader. The last reader ends the render loop of the page.
-func (p *livePages) removeReader(uid int, key string, page *livePage, r *pageReader) {
+func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pageReader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(page.readers, r)
-	p.readers.Release(fair.Request{User: uid})
+	p.readerLimiter.Release(fair.Request{User: uid})
 	if len(page.readers) == 0 {
-		page.cancel()
-		p.removePageLocked(key, page)
+		page.stopRendering()
+		p.removePageLocked(pageKey, page)
 	}
 }
 
-// removePageLocked removes a page from byKey. It does nothing if the page was removed before. The caller holds
+// removePageLocked removes a page from pagesByKey. It does nothing if the page was removed before. The caller holds
 // mu.
-func (p *livePages) removePageLocked(key string, page *livePage) {
-	if p.byKey[key] == page {
-		delete(p.byKey, key)
-		p.pages.Release(fair.Request{User: page.uid})
+func (p *livePages) removePageLocked(pageKey string, page *livePage) {
+	if p.pagesByKey[pageKey] == page {
+		delete(p.pagesByKey, pageKey)
+		p.pageLimiter.Release(fair.Request{User: page.uid})
 	}
 }
 
@@ -170,18 +170,19 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 }
 
 // disconnectReaders disconnects all readers of a page. A browser that connects again starts a new render loop.
-func (p *livePages) disconnectReaders(key string, page *livePage) {
+func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	page.isClosed = true
-	p.removePageLocked(key, page)
+	p.removePageLocked(pageKey, page)
 	for r := range page.readers {
 		queue.TrySend(r.wake, struct{}{})
 	}
 }
 
-// takeUnsent returns the parts that must be sent to a reader. If ended is true, the reader must disconnect.
-func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, ended bool) {
+// takeUnsent returns the parts that must be sent to a reader, and whether the reader must
+// disconnect.
+func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, mustDisconnect bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unsent, r.unsentParts = r.unsentParts, nil
@@ -199,8 +200,8 @@ func viewForPath(path string) *view {
 	return views[path]
 }
 
-// outcomeParams lists the query parameters that only describe the result of the last action.
-var outcomeParams = []string{"did", "n"}
+// actionResultParams lists the query parameters that only describe the result of the last action.
+var actionResultParams = []string{"did", "n"}
 
 // serveLive keeps a page up to date with server-sent events. It sends the changed parts of the page, the output
 // lines of its job, and a tick every tickInterval.
@@ -215,13 +216,13 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	if view == nil {
 		return noPageError(u.Path)
 	}
-	if err := view.check(u); err != nil {
+	if err := view.checkQuery(u); err != nil {
 		return err
 	}
 	q := url.Values{}
-	for _, name := range view.query {
-		if value := u.Query().Get(name); value != "" && !slices.Contains(outcomeParams, name) {
-			// Readers of pages that differ only in outcomeParams share one livePage.
+	for _, name := range view.queryParams {
+		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
+			// Readers of pages that differ only in actionResultParams share one livePage.
 			q.Set(name, value)
 		}
 	}
@@ -275,9 +276,9 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	return nil // the reader has disconnected
 }
 
-// mayContinue reports whether a stream may continue: the session is valid and the user's right has not changed.
+// mayStreamContinue reports whether a stream may continue: the session is valid and the user's right has not changed.
 // If not, the browser reconnects, and the server checks the rights again.
-func (s *Server) mayContinue(r *http.Request, v *visitor, right control.Right) bool {
+func (s *Server) mayStreamContinue(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.isSignedIn(r, v) {
 		return false
 	}
@@ -299,12 +300,12 @@ type eventStream struct {
 }
 
 // send sends one event. It returns an error if the browser accepts no data for sendTimeout.
-func (e *eventStream) send(name string, v any) error { return e.write(encodeEvent(name, v)) }
+func (e *eventStream) send(eventName string, v any) error { return e.write(encodeEvent(eventName, v)) }
 
 // encodeEvent encodes a server-sent event.
-func encodeEvent(name string, v any) []byte {
+func encodeEvent(eventName string, v any) []byte {
 	var raw bytes.Buffer
-	raw.WriteString("event: " + name + "\ndata: ")
+	raw.WriteString("event: " + eventName + "\ndata: ")
 	text := json.NewEncoder(&raw)
 	text.SetEscapeHTML(false) // escapes would double the size of the parts
 	if err := text.Encode(v); err != nil {
@@ -315,14 +316,14 @@ func encodeEvent(name string, v any) []byte {
 }
 
 // write sends encoded events. It returns an error if the browser accepts no data for sendTimeout.
-func (e *eventStream) write(text []byte) error {
+func (e *eventStream) write(encodedEvents []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
 		e.controller.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
 	return e.conn.batchWrites(func() error {
-		if _, err := e.w.Write(text); err != nil {
+		if _, err := e.w.Write(encodedEvents); err != nil {
 			return err
 		}
 		return e.controller.Flush()
@@ -332,12 +333,12 @@ func (e *eventStream) write(text []byte) error {
 // renderLoop renders the parts of a page repeatedly until ctx ends, that is, until the last reader leaves. If the
 // queue cannot be read, renderLoop skips an update. It returns false when the user's right has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
-	f *livePage) bool {
+	page *livePage) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	ticker := time.NewTicker(cmp.Or(vw.minInterval, renderInterval))
 	defer ticker.Stop()
-	var last int64
+	var lastEventSeq int64
 	var renderedAt time.Time
 	rightCheckedAt := time.Now() // time of the last check of the user's right
 	for {
@@ -349,10 +350,10 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 			}
 		}
 		st, err := v.client.Status(ctx, control.NoParams{})
-		if err == nil && (st.LastEventSeq != last || time.Since(renderedAt) >= pollInterval) {
+		if err == nil && (st.LastEventSeq != lastEventSeq || time.Since(renderedAt) >= pollInterval) {
 			if parts := s.renderParts(ctx, &v, vw, u); parts != nil {
-				last, renderedAt = st.LastEventSeq, time.Now()
-				s.livePages.publish(f, parts)
+				lastEventSeq, renderedAt = st.LastEventSeq, time.Now()
+				s.livePages.publish(page, parts)
 			}
 		}
 		v.client.Close() // the client reconnects for the next update
@@ -411,7 +412,7 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, li
 		if !more {
 			return
 		}
-		list, bytes := []line{l}, l.size()
+		list, bytes := []line{l}, l.memoryBytes()
 		flush := time.After(outputInterval)
 	gather:
 		for bytes < maxOutputBytes {
@@ -421,7 +422,7 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, li
 					break gather
 				}
 				list = appendLine(list, l)
-				bytes += l.size()
+				bytes += l.memoryBytes()
 			case <-flush:
 				break gather
 			}

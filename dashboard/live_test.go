@@ -53,8 +53,8 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	for _, r := range []*pageReader{fast, slow, late} {
 		f.removeReader(7, "page", page, r)
 	}
-	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
-		t.Errorf("%d readers of %d pages remain", n, len(f.byKey))
+	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
+		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
 	}
 }
 
@@ -76,12 +76,12 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	}
 	f.disconnectReaders("page", endedPage) // disconnects the readers of the old page a second time
 	f.removeReader(7, "page", endedPage, old)
-	if f.byKey["page"] != reopened {
+	if f.pagesByKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
 	}
 	f.removeReader(7, "page", reopened, r)
-	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
-		t.Errorf("%d readers of %d pages remain", n, len(f.byKey))
+	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
+		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// openServer returns a server with the default configuration. It does not listen.
-func openServer() *Server {
+// newTestServer returns a server with the default configuration. It does not listen.
+func newTestServer() *Server {
 	s := &Server{}
 	s.config.Store(&Config{})
 	return s
@@ -19,7 +19,7 @@ func openServer() *Server {
 // required, and how a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
-	if err := openServer().serveOpenAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
+	if err := newTestServer().serveOpenAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
 		nil); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 // 15.5.6). If a path supports no method, the reply is 404.
 func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	mux := http.NewServeMux()
-	openServer().routes(mux)
+	newTestServer().registerRoutes(mux)
 	for _, c := range []struct {
 		method, path string
 		status       int

@@ -14,49 +14,49 @@ import (
 // each line as it was when the cursor left it. An unfinished line is returned again each time it changes. The
 // zero outputLines is ready for use.
 type outputLines struct {
-	tty            termtext.Renderer
+	renderer       termtext.Renderer
 	attempt        int  // attempt of the last piece
 	lastUnfinished bool // the last line is unfinished
 }
 
 // linesOfPiece returns the new lines that the next piece of output produces.
-func (o *outputLines) linesOfPiece(p *control.OutputPiece) (list []line) {
+func (o *outputLines) linesOfPiece(p *control.OutputPiece) (lines []line) {
 	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
 	gap := p.GapText()
 	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has started or ended, or output is missing
-		if rest := o.tty.End(); rest != "" {
-			list = textLines(rest, line{At: at})
+		if rest := o.renderer.End(); rest != "" {
+			lines = textLines(rest, line{At: at})
 		}
 		o.attempt, o.lastUnfinished = p.Attempt, false
-		o.tty = termtext.Renderer{Colours: true, StartsMidway: true}
+		o.renderer = termtext.Renderer{Colours: true, StartsMidway: true}
 	}
 	switch {
 	case gap != "":
-		return append(list, line{At: at, Dropped: gap})
+		return append(lines, line{At: at, Dropped: gap})
 	case p.Ended:
-		return list
+		return lines
 	case !p.TTY:
-		return append(list, textLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
+		return append(lines, textLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
 	}
-	if text := o.tty.Write(p.String()); text != "" {
-		list, o.lastUnfinished = append(list, textLines(text, line{At: at})...), false
+	if text := o.renderer.Write(p.String()); text != "" {
+		lines, o.lastUnfinished = append(lines, textLines(text, line{At: at})...), false
 	}
-	if rest := o.tty.Line(); rest != "" || o.lastUnfinished {
-		list, o.lastUnfinished = append(list, textLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
+	if rest := o.renderer.Line(); rest != "" || o.lastUnfinished {
+		lines, o.lastUnfinished = append(lines, textLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
 	}
-	return list
+	return lines
 }
 
 // appendLine appends a line to a list. If the last line of the list is unfinished, the new line replaces it.
-func appendLine(list []line, l line) []line {
-	if n := len(list); n > 0 && list[n-1].Unfinished {
-		list = list[:n-1]
+func appendLine(lines []line, l line) []line {
+	if n := len(lines); n > 0 && lines[n-1].Unfinished {
+		lines = lines[:n-1]
 	}
-	return append(list, l)
+	return append(lines, l)
 }
 
 // textLines splits a text into lines. The other fields of each line are copied from prototype.
-func textLines(text string, prototype line) (list []line) {
+func textLines(text string, prototype line) (lines []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
 		if len(text) > maxLineBytes {
@@ -68,9 +68,9 @@ func textLines(text string, prototype line) (list []line) {
 		if rest > 0 {
 			l.ColourRuns = append(l.ColourRuns, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
 		}
-		list = append(list, l)
+		lines = append(lines, l)
 	}
-	return list
+	return lines
 }
 
 // maxLineBytes is the maximum number of bytes of one output line that a page shows.

@@ -74,38 +74,38 @@ func (p page) Owns(j control.Job) bool {
 
 // view describes one kind of page.
 type view struct {
-	name     string // name of the page's template
-	navEntry string // entry of the page in the navigation
-	title    string // title of the page; fill may replace it
-	cli      string // queuectl command line with the same result; fill may replace it
+	name       string // name of the page's template
+	navEntry   string // entry of the page in the navigation
+	title      string // title of the page; fill may replace it
+	cliCommand string // queuectl command line with the same result; fill may replace it
 	// fill sets the content of the page.
 	fill func(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	// parts lists the parts of the template that are kept up to date. A page without parts is not updated, and
 	// its function fill checks the query parameters.
 	parts       []string
-	query       []string      // names of the accepted query parameters
+	queryParams []string      // names of the accepted query parameters
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
 // buildPage returns the page for a URL, as the visitor sees it.
 func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cli)
+	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cliCommand)
 	if err == nil {
 		err = vw.fill(ctx, v, u, &p)
 	}
 	return p, err
 }
 
-// check returns an error for a query parameter that the page does not accept.
-func (vw *view) check(u *url.URL) error {
-	return checkNames(u.Query(), vw.query, "this page takes none", "this page takes: ")
+// checkQuery returns an error for a query parameter that the page does not accept.
+func (vw *view) checkQuery(u *url.URL) error {
+	return checkQueryParams(u.Query(), vw.queryParams, "this page takes none", "this page takes: ")
 }
 
 // pageHandler returns a handler that replies with a page of the view.
 func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if vw.parts != nil {
-			if err := vw.check(r.URL); err != nil {
+			if err := vw.checkQuery(r.URL); err != nil {
 				return err
 			}
 		}
@@ -122,17 +122,17 @@ func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, 
 }
 
 // render replies with a page and the HTTP status.
-func (s *Server) render(w http.ResponseWriter, status int, name string, p page) {
+func (s *Server) render(w http.ResponseWriter, status int, templateName string, p page) {
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	w.Write(renderTemplate(name, "layout.html", p))
+	w.Write(renderTemplate(templateName, "layout.html", p))
 }
 
-// renderTemplate returns the text of the page p. If part is not "", it returns only that part of the page.
-func renderTemplate(name, part string, p page) []byte {
+// renderTemplate returns the text of the page p. If partName is not "", it returns only that part of the page.
+func renderTemplate(templateName, partName string, p page) []byte {
 	var out bytes.Buffer
-	if err := templates()[name].ExecuteTemplate(&out, part, p); err != nil {
+	if err := templates()[templateName].ExecuteTemplate(&out, partName, p); err != nil {
 		panic("dashboard: " + err.Error())
 	}
 	return out.Bytes()
@@ -159,9 +159,9 @@ func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int
 type messageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of a visitor have in common.
-func (v *visitor) newPage(ctx context.Context, title, navEntry, cli string) (page, error) {
-	p := page{Title: title, NavEntry: navEntry, CLICommand: cli, Token: v.token}
-	if err := v.setRight(ctx, &p); err != nil {
+func (v *visitor) newPage(ctx context.Context, title, navEntry, cliCommand string) (page, error) {
+	p := page{Title: title, NavEntry: navEntry, CLICommand: cliCommand, Token: v.token}
+	if err := v.setUserAndRight(ctx, &p); err != nil {
 		return p, err
 	}
 	st, err := v.client.Status(ctx, control.NoParams{})
@@ -169,8 +169,8 @@ func (v *visitor) newPage(ctx context.Context, title, navEntry, cli string) (pag
 	return p, err
 }
 
-// setRight sets on a page the name and the right of the visitor.
-func (v *visitor) setRight(ctx context.Context, p *page) error {
+// setUserAndRight sets on a page the name and the right of the visitor.
+func (v *visitor) setUserAndRight(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.NoParams{})
 	if p.Right = who.Right; p.Token != "" {
 		p.User = who.User

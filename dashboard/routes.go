@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// routes registers the handlers of all paths. A request that changes something must be a POST with the
+// registerRoutes registers the handlers of all paths. A request that changes something must be a POST with the
 // session's form token.
-func (s *Server) routes(mux *http.ServeMux) {
+func (s *Server) registerRoutes(mux *http.ServeMux) {
 	for path, vw := range views {
-		mux.HandleFunc("GET "+path, s.forVisitor(s.pageHandler(vw)))
+		mux.HandleFunc("GET "+path, s.visitorHandler(s.pageHandler(vw)))
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
 		"GET /live":             s.serveLive,
@@ -34,7 +34,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"POST /queues":          s.formHandler(changeQueue, "queue", "verb", "reason"),
 		"POST /schedules":       s.formHandler(changeSchedule, "schedule", "verb"),
 	} {
-		mux.HandleFunc(path, s.forVisitor(answer))
+		mux.HandleFunc(path, s.visitorHandler(answer))
 	}
 	mux.HandleFunc("GET /open", s.showSignIn)
 	mux.HandleFunc("POST /open", s.signIn)
@@ -59,7 +59,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 
 // methodsOf returns the HTTP methods that the path of a request accepts. It returns nil if the path has no
 // handler. A method does not count if the mux only redirects its requests to the path with a trailing slash.
-func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
+func methodsOf(mux *http.ServeMux, r *http.Request) (methods []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
 		other.Method = method
@@ -70,19 +70,19 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 			control.ReadOnlyMethod(name) == nil {
 			continue
 		}
-		if list = append(list, method); method == http.MethodGet {
-			list = append(list, http.MethodHead)
+		if methods = append(methods, method); method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
 		}
 	}
-	return list
+	return methods
 }
 
-// forVisitor returns a handler that calls answer for a request of an admitted visitor. It rejects all other
+// visitorHandler returns a handler that calls handle for a request of an admitted visitor. It rejects all other
 // requests.
-func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
+func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
-		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // a separate setting admits clients that read metrics
+		if r.URL.Path == "/metrics" && (!found || v.isAnonymous) { // a separate setting admits clients that read metrics
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.AnonymousMetrics && !c.BehindProxy && s.isLocal(r)
 		}
@@ -92,7 +92,7 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 		}
 		v.client = s.clientOf(&v)
 		defer v.client.Close()
-		if err := answer(w, r, &v); err != nil {
+		if err := handle(w, r, &v); err != nil {
 			s.replyError(w, r, err)
 		}
 	}

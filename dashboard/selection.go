@@ -15,11 +15,11 @@ type jobFilter struct {
 	State, Queue, User, Q, Label string
 }
 
-// filterNames contains the names of the query parameters of a filter.
-var filterNames = []string{"state", "queue", "user", "q", "label"}
+// filterParams contains the names of the query parameters of a filter.
+var filterParams = []string{"state", "queue", "user", "q", "label"}
 
-// filterOf reads a filter from a query.
-func filterOf(q url.Values) (jobFilter, error) {
+// parseJobFilter reads a filter from a query.
+func parseJobFilter(q url.Values) (jobFilter, error) {
 	f := jobFilter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
 	if f.Label != "" && f.labels() == nil {
 		return f, queue.Invalid("label", "%q is not NAME=VALUE; write it like tier=gold", queue.Clip(f.Label))
@@ -39,8 +39,8 @@ func (f jobFilter) Query() url.Values {
 	return q
 }
 
-// path returns the path of the list of jobs with this filter.
-func (f jobFilter) path() string { return strings.TrimSuffix("/jobs?"+f.Query().Encode(), "?") }
+// listPath returns the path of the list of jobs with this filter.
+func (f jobFilter) listPath() string { return strings.TrimSuffix("/jobs?"+f.Query().Encode(), "?") }
 
 // labels returns the field Label in the form that the API uses.
 func (f jobFilter) labels() control.Labels {
@@ -80,51 +80,53 @@ type tab struct {
 
 // tabs returns one tab per state. Each leads to the list with the same filter and that state. Tabs of a
 // filtered list show no counts, since only the counts of the whole queue are known.
-func (f jobFilter) tabs(st *control.Status) (list []tab) {
+func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
 		other := f
 		other.State = s
-		if t.Path = other.path(); s != "" && (other == jobFilter{State: s}) {
+		if t.Path = other.listPath(); s != "" && (other == jobFilter{State: s}) {
 			t.Count = st.Jobs[s]
 		}
-		list = append(list, t)
+		stateTabs = append(stateTabs, t)
 	}
-	return list
+	return stateTabs
 }
 
-// selectionNames contains the names of the parameters that a form for several jobs has apart from filterNames.
-var selectionNames = []string{"id", "verb", "token", "n"}
+// selectionParams contains the names of the parameters that a form for several jobs has apart from filterParams.
+var selectionParams = []string{"id", "verb", "token", "n"}
 
-// selectionOf returns the selection of a form: the marked jobs. If no job is marked, it is all jobs that match
+// parseSelection returns the selection of a form: the marked jobs. If no job is marked, it is all jobs that match
 // the filter and that the action accepts.
-func selectionOf(q url.Values, vb *verb) (p control.Selection, f jobFilter, err error) {
+func parseSelection(q url.Values, vb *verb) (selection control.Selection, filter jobFilter, err error) {
 	for name := range q {
-		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
+		if !slices.Contains(filterParams, name) && !slices.Contains(selectionParams, name) {
 			// With a misspelled filter, other jobs than intended would be selected.
-			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; use one of: %s", strings.Join(filterNames, ", "))
+			return selection, filter, queue.Invalid(queue.Clip(name),
+				"unknown filter; use one of: %s", strings.Join(filterParams, ", "))
 		}
 	}
-	if f, err = filterOf(q); err != nil {
-		return p, f, err
+	if filter, err = parseJobFilter(q); err != nil {
+		return selection, filter, err
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.MaxSelectedPerRequest {
-			return p, f, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids),
+			return selection, filter, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids),
 				control.MaxSelectedPerRequest)
 		}
-		return control.Selection{IDs: ids}, f, nil
+		return control.Selection{IDs: ids}, filter, nil
 	}
-	p = control.Selection{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels(), State: vb.states()}
-	if f.State == "" {
-		return p, f, nil
+	selection = control.Selection{Queue: filter.Queue, User: filter.User, IDGlob: filter.Q, Label: filter.labels(),
+		State: vb.acceptedStateNames()}
+	if filter.State == "" {
+		return selection, filter, nil
 	}
-	states, err := queue.ParseStates(f.State)
+	states, err := queue.ParseStates(filter.State)
 	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(vb.acceptedStates, s) })
-	p.State = queue.StateNames(states)
+	selection.State = queue.StateNames(states)
 	if err == nil && len(states) == 0 {
 		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name,
-			queue.Clip(f.State), strings.Join(vb.states(), ", "))
+			queue.Clip(filter.State), strings.Join(vb.acceptedStateNames(), ", "))
 	}
-	return p, f, err
+	return selection, filter, err
 }

@@ -56,22 +56,22 @@ type Options struct {
 // Server serves the web page. It serves nothing until ApplyConfig is called. Its methods are safe for
 // concurrent use.
 type Server struct {
-	opt         Options
-	config      atomic.Pointer[Config]
-	cert        atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	loadingCert atomic.Bool                     // a certificate is being read
-	sessions    sessions
-	livePages   *livePages
-	connLimit   *connLimit
-	crossOrigin *http.CrossOriginProtection
+	opt           Options
+	config        atomic.Pointer[Config]
+	cert          atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
+	isLoadingCert atomic.Bool                     // a certificate is being read
+	sessions      sessions
+	livePages     *livePages
+	connLimiter   *connLimiter
+	crossOrigin   *http.CrossOriginProtection
 
-	mu      sync.Mutex
-	http    *http.Server // nil while the page is off; guarded by mu, like the fields below
-	address string       // address in the format of Config.Listen
-	port    int          // TCP port; 0 for a Unix socket
+	mu         sync.Mutex
+	httpServer *http.Server // nil while the page is off; guarded by mu, like the fields below
+	address    string       // address in the format of Config.Listen
+	port       int          // TCP port; 0 for a Unix socket
 
-	endStreams context.CancelFunc // ends all streams, and the watching of the socket file
-	cancel     context.CancelFunc // cancels all requests
+	endStreams     context.CancelFunc // ends all streams, and the watching of the socket file
+	cancelRequests context.CancelFunc // cancels all requests
 }
 
 // streamsKey is the key of a context value. That value is a context that ends when all streams must end.
@@ -91,7 +91,7 @@ func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 // New returns a Server that does not listen yet.
 func New(o Options) *Server {
 	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), livePages: newLivePages(),
-		connLimit: newConnLimit()}
+		connLimiter: newConnLimiter()}
 	s.config.Store(&Config{})
 	return s
 }
@@ -125,35 +125,36 @@ func (s *Server) ApplyConfig(c Config) error {
 			return err
 		}
 	}
-	var pair *tls.Certificate
+	var certPair *tls.Certificate
 	if c.Listen != "" && c.TLSCert != "" {
 		var err error
-		if pair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
+		if certPair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	previous := s.config.Load()
-	if s.http != nil && (previous.Listen == c.Listen || c.Listen == s.address) &&
-		(previous.TLSCert != "") == (pair != nil) {
+	if s.httpServer != nil && (previous.Listen == c.Listen || c.Listen == s.address) &&
+		(previous.TLSCert != "") == (certPair != nil) {
 		s.config.Store(&c)
-		s.cert.Store(pair)
+		s.cert.Store(certPair)
 		return nil
 	}
 	if c.Listen == "" {
-		s.close()
+		s.closeLocked()
 		s.config.Store(&c)
 		return nil
 	}
 	before := *previous
 	before.Listen = s.address
-	if s.http != nil && (c.Listen == s.address || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
-		s.close() // the new listener needs the old address or port
+	if s.httpServer != nil && (c.Listen == s.address || s.port != 0 &&
+		strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
+		s.closeLocked() // the new listener needs the old address or port
 	}
-	err := s.startListening(c, pair)
-	if err != nil && s.http == nil && before.Listen != "" {
-		if retryErr := s.startListening(before, s.cert.Load()); retryErr != nil {
+	err := s.startListeningLocked(c, certPair)
+	if err != nil && s.httpServer == nil && before.Listen != "" {
+		if retryErr := s.startListeningLocked(before, s.cert.Load()); retryErr != nil {
 			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
 				"previous address either", "error", retryErr)
 		}
@@ -161,8 +162,8 @@ func (s *Server) ApplyConfig(c Config) error {
 	return err
 }
 
-// startListening listens at the configured address and then stops the previous server. The caller holds mu.
-func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
+// startListeningLocked listens at the configured address and then stops the previous server. The caller holds mu.
+func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
 	defer func() {
@@ -183,22 +184,22 @@ func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
 		}
 		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
 	}
-	s.close()
+	s.closeLocked()
 	s.address, s.port = c.Listen, 0
 	if tcp, ok := list[0].Addr().(*net.TCPAddr); ok {
 		s.address, s.port = tcp.String(), tcp.Port
 	}
 	s.config.Store(&c)
-	s.cert.Store(pair)
+	s.cert.Store(certPair)
 	for i, l := range list {
-		list[i] = &limitedListener{l, s.connLimit}
-		if pair != nil {
+		list[i] = &limitedListener{l, s.connLimiter}
+		if certPair != nil {
 			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
 		}
 	}
-	s.cancel, s.endStreams = cancel, endStreams
-	s.serve(context.WithValue(ctx, streamsKey{}, streams), list)
+	s.cancelRequests, s.endStreams = cancel, endStreams
+	s.startServingLocked(context.WithValue(ctx, streamsKey{}, streams), list)
 	return nil
 }
 
@@ -212,19 +213,19 @@ func addressOf(l net.Listener) string {
 
 // listen opens the sockets of the page, at least one. Until ctx ends, it creates the file of a Unix socket
 // again if the file is removed.
-func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
+func (s *Server) listen(ctx context.Context, address string) (listeners []net.Listener, err error) {
 	for _, handed := range s.opt.Listeners { // duplicate, so that the originals stay open for the next call
-		l, err := duplicate(handed)
+		l, err := duplicateListener(handed)
 		if err != nil {
-			for _, l := range list {
+			for _, l := range listeners {
 				l.Close()
 			}
 			return nil, err
 		}
-		list = append(list, l)
+		listeners = append(listeners, l)
 	}
-	if len(list) > 0 {
-		return list, nil
+	if len(listeners) > 0 {
+		return listeners, nil
 	}
 	var l net.Listener
 	if path, unix := strings.CutPrefix(address, "unix:"); unix {
@@ -241,8 +242,8 @@ func socketTypeError(network string) error {
 		"address", network)
 }
 
-// duplicate returns a second listener on the same socket.
-func duplicate(l net.Listener) (net.Listener, error) {
+// duplicateListener returns a second listener on the same socket.
+func duplicateListener(l net.Listener) (net.Listener, error) {
 	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, socketTypeError(l.Addr().Network())
@@ -259,26 +260,26 @@ func duplicate(l net.Listener) (net.Listener, error) {
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.close()
+	s.closeLocked()
 }
 
-// close stops the server. The caller holds mu.
-func (s *Server) close() {
-	if s.http == nil {
+// closeLocked stops the server. The caller holds mu.
+func (s *Server) closeLocked() {
+	if s.httpServer == nil {
 		return
 	}
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
-	if s.http.Shutdown(within) != nil { // lets requests in progress finish, up to the time limit
-		s.http.Close()
+	if s.httpServer.Shutdown(within) != nil { // lets requests in progress finish, up to the time limit
+		s.httpServer.Close()
 	}
-	s.cancel()
-	s.http, s.address, s.port = nil, "", 0
+	s.cancelRequests()
+	s.httpServer, s.address, s.port = nil, "", 0
 }
 
-// serve starts serving on the listeners. The caller holds mu.
-func (s *Server) serve(ctx context.Context, list []net.Listener) {
+// startServingLocked starts serving on the listeners. The caller holds mu.
+func (s *Server) startServingLocked(ctx context.Context, listeners []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout,
@@ -286,8 +287,8 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 		ErrorLog:       slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
-	s.http = server
-	for _, l := range list {
+	s.httpServer = server
+	for _, l := range listeners {
 		go func() { // this goroutine ends when the server is stopped
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				s.opt.Log.Error("the web page accepts no more connections, because its socket failed; jobs are not affected; "+
@@ -362,18 +363,18 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 // visitor is the user, or the anonymous client, that sends a request.
 type visitor struct {
 	session
-	anonymous bool // without a session; the page allows anonymous access
-	client    *control.Client
+	isAnonymous bool // without a session; the page allows anonymous access
+	client      *control.Client
 }
 
 // findVisitor returns the visitor of a request. found is false if the request must be rejected.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
-	if sess, open := s.sessions.find(r, s.sessionCookie(r)); open {
+	if sess, open := s.sessions.findSession(r, s.sessionCookie(r)); open {
 		return visitor{session: sess}, true
 	}
 	c := s.config.Load()
 	if c.AnonymousRead && !c.BehindProxy && s.isLocal(r) {
-		return visitor{session: session{peer: s.opt.Anonymous}, anonymous: true}, true
+		return visitor{session: session{peer: s.opt.Anonymous}, isAnonymous: true}, true
 	}
 	return v, false
 }
@@ -400,10 +401,10 @@ var responseHeaders = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compress compresses responses of more than a kilobyte for browsers that accept it. With compression, another
+// compressResponses compresses responses of more than a kilobyte for browsers that accept it. With compression, another
 // site could find out the token in a response by making the browser send requests (the attack BREACH). Here such
 // requests get no token, because the session cookie is SameSite=Strict.
-func compress(h http.Handler) http.Handler {
+func compressResponses(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
 		panic("dashboard: " + err.Error()) // cannot happen, since the options are constants
@@ -414,8 +415,8 @@ func compress(h http.Handler) http.Handler {
 // handler returns the handler for all requests.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	s.routes(mux)
-	compressed := compress(mux)
+	s.registerRoutes(mux)
+	compressed := compressResponses(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
@@ -430,7 +431,7 @@ func (s *Server) handler() http.Handler {
 			// Behind a proxy, that proxy decides whether to send this header.
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		if !validHost(r.Host) {
+		if !isValidHost(r.Host) {
 			s.replyErrorStatus(w, r, http.StatusBadRequest, queue.Invalid("host",
 				"the Host header %q must be NAME or NAME:NUMBER",
 				queue.Clip(r.Host)))
@@ -453,7 +454,7 @@ func (s *Server) handler() http.Handler {
 		most := int64(maxAnonymousBodyBytes)
 		if known {
 			most = maxBodyBytes
-			if err := s.connLimit.identify(connOf(r.Context()), v.peer.UID); err != nil {
+			if err := s.connLimiter.identify(connOf(r.Context()), v.peer.UID); err != nil {
 				w.Header().Set("Connection", "close")
 				s.replyError(w, r, err)
 				return

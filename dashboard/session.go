@@ -25,10 +25,10 @@ const (
 
 // session is the identity of a browser that has signed in.
 type session struct {
-	peer    control.Peer
-	host    string // host name, without the port, for which the session is valid
-	expires time.Time
-	token   string // token that the session's forms must contain
+	peer      control.Peer
+	host      string // host name, without the port, for which the session is valid
+	expiresAt time.Time
+	token     string // token that the session's forms must contain
 }
 
 // sessions contains all sign-in links and sessions, until the service ends. It stores secrets only as hashes.
@@ -37,7 +37,7 @@ type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret
 	openSessions  map[[sha256.Size]byte]session
-	failures      int // invalid secrets since failuresSince
+	failureCount  int // invalid secrets since failuresSince
 	failuresSince time.Time
 }
 
@@ -48,7 +48,7 @@ func (s *sessions) addLink(p control.Peer, host string) (secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = addSession(s.links, secret, session{peer: p, host: host, expires: time.Now().Add(linkLifetime)},
+	s.links = addSession(s.links, secret, session{peer: p, host: host, expiresAt: time.Now().Add(linkLifetime)},
 		maxUserLinks)
 	return secret
 }
@@ -60,11 +60,11 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 	defer s.mu.Unlock()
 	key := sha256.Sum256([]byte(secret))
 	sess, known := s.links[key]
-	if !known || sess.host != host || !time.Now().Before(sess.expires) {
-		return "", s.countFailure()
+	if !known || sess.host != host || !time.Now().Before(sess.expiresAt) {
+		return "", s.countFailureLocked()
 	}
 	delete(s.links, key)
-	sess.expires, sess.token = time.Now().Add(sessionLifetime), newSecret()
+	sess.expiresAt, sess.token = time.Now().Add(sessionLifetime), newSecret()
 	secret = newSecret()
 	s.openSessions = addSession(s.openSessions, secret, sess, maxUserSessions)
 	return secret, nil
@@ -74,24 +74,24 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 var errInvalidLink = queue.Errorf(queue.CodeDenied,
 	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// countFailure counts an invalid secret and returns the error for it. The caller holds mu.
-func (s *sessions) countFailure() error {
+// countFailureLocked counts an invalid secret and returns the error for it. The caller holds mu.
+func (s *sessions) countFailureLocked() error {
 	if now := time.Now(); now.Sub(s.failuresSince) > failureWindow {
-		s.failures, s.failuresSince = 0, now
+		s.failureCount, s.failuresSince = 0, now
 	}
-	if s.failures++; s.failures > maxFailures {
+	if s.failureCount++; s.failureCount > maxFailures {
 		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
 	return errInvalidLink
 }
 
-// find returns the session whose secret is in the request's cookie. found is false if none exists.
-func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
+// findSession returns the session whose secret is in the request's cookie. found is false if none exists.
+func (s *sessions) findSession(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
 		sess, found = s.openSessions[sha256.Sum256([]byte(c.Value))]
 		s.mu.Unlock()
-		if found && sess.host == hostOf(r) && time.Now().Before(sess.expires) {
+		if found && sess.host == hostOf(r) && time.Now().Before(sess.expiresAt) {
 			return sess, true
 		}
 	}
@@ -114,7 +114,7 @@ func (s *session) hasToken(token string) bool {
 
 // addSession adds a link or a session to a map, and removes expired ones. If the user already has maxPerUser of
 // them, it removes the user's oldest.
-func addSession(sessions map[[sha256.Size]byte]session, secret string, one session,
+func addSession(sessions map[[sha256.Size]byte]session, secret string, newSession session,
 	maxPerUser int) map[[sha256.Size]byte]session {
 	if sessions == nil {
 		sessions = map[[sha256.Size]byte]session{}
@@ -123,10 +123,10 @@ func addSession(sessions map[[sha256.Size]byte]session, secret string, one sessi
 	n := 0
 	for key, sess := range sessions {
 		switch {
-		case !time.Now().Before(sess.expires):
+		case !time.Now().Before(sess.expiresAt):
 			delete(sessions, key)
-		case sess.peer.UID == one.peer.UID:
-			if n++; n == 1 || sess.expires.Before(sessions[oldest].expires) {
+		case sess.peer.UID == newSession.peer.UID:
+			if n++; n == 1 || sess.expiresAt.Before(sessions[oldest].expiresAt) {
 				oldest = key
 			}
 		}
@@ -134,13 +134,13 @@ func addSession(sessions map[[sha256.Size]byte]session, secret string, one sessi
 	if n >= maxPerUser {
 		delete(sessions, oldest)
 	}
-	sessions[sha256.Sum256([]byte(secret))] = one
+	sessions[sha256.Sum256([]byte(secret))] = newSession
 	return sessions
 }
 
 // newSecret returns a text of 256 random bits.
 func newSecret() string {
-	var raw [32]byte
-	rand.Read(raw[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(raw[:])
+	var randomBytes [32]byte
+	rand.Read(randomBytes[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(randomBytes[:])
 }

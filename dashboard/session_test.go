@@ -38,17 +38,17 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sess, found := s.find(requestWithSession(secret), "queuectl")
+		sess, found := s.findSession(requestWithSession(secret), "queuectl")
 		if !found || sess.peer.UID != 7 || sess.peer.Right != control.RightNone || sess.peer.PID != 0 ||
 			!sess.hasToken(sess.token) || sess.hasToken("") {
 			t.Errorf("the session is %+v, %v", sess, found)
 		}
 		time.Sleep(sessionLifetime - time.Millisecond)
-		if _, found := s.find(requestWithSession(secret), "queuectl"); !found {
+		if _, found := s.findSession(requestWithSession(secret), "queuectl"); !found {
 			t.Error("the session has ended before 12 hours")
 		}
 		time.Sleep(time.Millisecond)
-		if _, found := s.find(requestWithSession(secret), "queuectl"); found {
+		if _, found := s.findSession(requestWithSession(secret), "queuectl"); found {
 			t.Error("the session is still valid after 12 hours")
 		}
 	})
@@ -172,15 +172,15 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x",
 		1<<20)})
-	if len(long) != 1 || long[0].size() > maxLineBytes+500 ||
+	if len(long) != 1 || long[0].memoryBytes() > maxLineBytes+500 ||
 		!strings.Contains(long[0].ColourRuns[len(long[0].ColourRuns)-1][0], "bytes more") {
-		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
+		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].memoryBytes())
 	}
 	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
 		if l := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout",
 			Text: heavy})[0]; len(l.ColourRuns) > maxColourRuns+1 ||
-			l.size() > 4*maxLineBytes {
-			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.ColourRuns), l.size())
+			l.memoryBytes() > 4*maxLineBytes {
+			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.ColourRuns), l.memoryBytes())
 		}
 	}
 	if cut := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout",

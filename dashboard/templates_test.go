@@ -26,17 +26,17 @@ import (
 type fakeQueue struct {
 	control.API
 	control.Authorizer
-	filled   bool
-	manyDead bool   // more dead jobs than a page groups, each with another program
-	state    string // state of every job; "" only if filled is false
-	hidden   string // part of each job that is hidden
-	right    control.Right
-	user     string // name of the visitor
+	filled      bool
+	manyDead    bool   // more dead jobs than a page groups, each with another program
+	state       string // state of every job; "" only if filled is false
+	hiddenParts string // part of each job that is hidden
+	right       control.Right
+	user        string // name of the visitor
 }
 
-func (f *fakeQueue) Right(*control.Peer) control.Right                 { return f.right }
-func (f *fakeQueue) Admit(context.Context, *control.Peer) error        { return nil }
-func (f *fakeQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
+func (f *fakeQueue) Right(*control.Peer) control.Right                       { return f.right }
+func (f *fakeQueue) Admit(context.Context, *control.Peer) error              { return nil }
+func (f *fakeQueue) RefusalError(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
 // client returns a client of the queue.
 func (f *fakeQueue) client() *control.Client {
@@ -45,8 +45,8 @@ func (f *fakeQueue) client() *control.Client {
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 
-// answer returns the result of an API method. Its fields have values if f.filled is true.
-func answer[T any](f *fakeQueue) (v T, err error) {
+// fillAnswer returns the result of an API method. Its fields have values if f.filled is true.
+func fillAnswer[T any](f *fakeQueue) (v T, err error) {
 	if f.filled {
 		f.fill(reflect.ValueOf(&v).Elem(), "")
 	}
@@ -55,7 +55,7 @@ func answer[T any](f *fakeQueue) (v T, err error) {
 
 // fill sets v, a field with the given name, and all values inside it.
 func (f *fakeQueue) fill(v reflect.Value, name string) {
-	switch special := map[string]string{"State": f.state, "HiddenParts": f.hidden, "User": "ann",
+	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenParts, "User": "ann",
 		"Health": "degraded: no worker",
 		"Cron":   "@reboot"}[name]; {
 	case v.Type() == reflect.TypeFor[control.Time]():
@@ -99,27 +99,27 @@ func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, e
 }
 
 func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, error) {
-	return answer[control.Status](f)
+	return fillAnswer[control.Status](f)
 }
 
 func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
-	return answer[control.Screen](f)
+	return fillAnswer[control.Screen](f)
 }
 
 func (f *fakeQueue) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
-	return answer[control.QueueList](f)
+	return fillAnswer[control.QueueList](f)
 }
 
 func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
-	return answer[control.Stats](f)
+	return fillAnswer[control.Stats](f)
 }
 
 func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error) {
-	return answer[control.JobPage](f)
+	return fillAnswer[control.JobPage](f)
 }
 
 func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
-	d, err := answer[control.JobDetail](f)
+	d, err := fillAnswer[control.JobDetail](f)
 	if f.filled { // add an attempt without an error to the attempt with an error and the running attempt
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
@@ -127,7 +127,7 @@ func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, erro
 }
 
 func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error) {
-	w, err := answer[control.Why](f)
+	w, err := fillAnswer[control.Why](f)
 	if f.state == queue.Pending.String() {
 		w.Reasons = nil
 	}
@@ -136,7 +136,7 @@ func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error)
 
 // Tree returns a chain of two dependants. The last one has more dependants than a page shows.
 func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error) {
-	t, err := answer[control.TreeView](f)
+	t, err := fillAnswer[control.TreeView](f)
 	if f.filled {
 		t.Nodes[0].Seq, t.Nodes[1] = 1, control.TreeNode{ID: "child", Seq: 2, State: f.state}
 		t.Edges[0].Parent, t.Edges[0].Child, t.Edges[1].Parent, t.Edges[1].Child = 1, 2, 3, 1
@@ -147,21 +147,21 @@ func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error
 	return t, err
 }
 
-func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
-	error) {
+func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, handlePiece func(control.OutputPiece) error) (
+	control.LogsEnd, error) {
 	var err error
 	for _, p := range []control.OutputPiece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr",
 		Text: "err\n"},
 		{Stream: "stdout", DroppedBytes: 7}} {
 		if f.filled && err == nil {
-			err = each(p)
+			err = handlePiece(p)
 		}
 	}
 	return control.LogsEnd{}, err
 }
 
 func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPage, error) {
-	page, err := answer[control.JobPage](f)
+	page, err := fillAnswer[control.JobPage](f)
 	if !f.manyDead {
 		page.Next = nil
 		return page, err
@@ -177,7 +177,7 @@ func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPa
 }
 
 func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleList) (control.SchedulePage, error) {
-	page, err := answer[control.SchedulePage](f)
+	page, err := fillAnswer[control.SchedulePage](f)
 	if f.filled {
 		page.Schedules[1].Name = "active"
 	}
@@ -185,13 +185,13 @@ func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleList) (control
 }
 
 func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
-	d, err := answer[control.ScheduleDetail](f)
+	d, err := fillAnswer[control.ScheduleDetail](f)
 	d.Paused = p.Name != "active"
 	return d, err
 }
 
 func (f *fakeQueue) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
-	return answer[control.WorkerList](f)
+	return fillAnswer[control.WorkerList](f)
 }
 
 func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResult, error) {
@@ -207,15 +207,15 @@ var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
 // markedTemplates returns the templates of the pages as text templates, with a mark at the beginning of each
 // list of nodes, such as a branch of an if. It also returns all marks.
-func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []string) {
-	all = map[string]*template.Template{}
+func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks []string) {
+	byName = map[string]*template.Template{}
 	seen := map[*parse.ListNode]bool{}
 	files, _ := fs.Glob(templateFiles, "templates/*.html")
 	for _, file := range files {
 		set := template.Must(template.New("layout.html").Funcs(template.FuncMap(templateFuncs)).ParseFS(templateFiles,
 			"templates/layout.html", file))
 		for _, part := range set.Templates() {
-			eachList(part.Root, func(l *parse.ListNode) {
+			walkLists(part.Root, func(l *parse.ListNode) {
 				uses := func(n parse.Node) bool { return n.Type() != parse.NodeText }
 				if seen[l] || !slices.ContainsFunc(l.Nodes, uses) {
 					return // the list uses neither a field nor a function
@@ -229,13 +229,13 @@ func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []s
 					Text: []byte("\x00" + mark + "\x00")}))
 			})
 		}
-		all[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = set
+		byName[strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")] = set
 	}
-	return all, marks
+	return byName, marks
 }
 
-// eachList calls f for a list of nodes and for all lists inside it, inner lists first.
-func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
+// walkLists calls visit for a list of nodes and for all lists inside it, inner lists first.
+func walkLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 	if l == nil {
 		return
 	}
@@ -251,10 +251,10 @@ func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
 		default:
 			continue
 		}
-		eachList(b.List, f)
-		eachList(b.ElseList, f)
+		walkLists(b.List, visit)
+		walkLists(b.ElseList, visit)
 	}
-	f(l)
+	visit(l)
 }
 
 // The test renders every page, and every part of it that is updated, from replies with a value in every field
@@ -276,7 +276,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 		}
 	}
 	queues := []*fakeQueue{{right: control.RightOperate, user: "ann"}, {right: control.RightSubmit, user: "bob"},
-		{filled: true, state: "dead", hidden: "command", right: control.RightSubmit, user: "bob"},
+		{filled: true, state: "dead", hiddenParts: "command", right: control.RightSubmit, user: "bob"},
 		{filled: true, state: "dead", right: control.RightSubmit, user: "ann"}}
 	for _, state := range queue.StateNames(queue.States()) {
 		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.RightOperate, user: "bob"})

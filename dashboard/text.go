@@ -18,49 +18,51 @@ import (
 
 // templateFuncs lists the functions that templates call.
 var templateFuncs = template.FuncMap{
-	"path":        jobPath,
-	"attempt":     attemptPath,
-	"verbs":       verbsForJob,
-	"states":      queue.States,
-	"number":      withCommas,
-	"plural":      plural,
-	"facts":       func(st *control.Status) string { return strings.Join(present.StatusFacts(st, withCommas), " · ") },
-	"busy":        present.BusyText,
-	"age":         ageElement,
-	"clock":       func(at control.Time) string { return present.ClockTime(at, time.Now()) },
-	"span":        present.DurationText,
-	"rate":        present.PercentageText,
-	"count":       stateCount,
-	"waiting":     waitingCount,
-	"state":       jobTemplateFunc(present.StateWithReason),
-	"attempts":    jobTemplateFunc(present.AttemptsText),
-	"rank":        jobTemplateFunc(present.RankText),
-	"progress":    jobTemplateFunc(present.ProgressText),
-	"failure":     jobTemplateFunc(present.ErrorText),
-	"waits":       func(j control.Job, now time.Time) string { return visible(present.WaitReasonOrDue(&j, now)) },
-	"detail":      jobDetailText,
-	"moment":      relevantTime,
-	"rows":        jobProperties,
-	"ended":       attemptEnd,
-	"why":         func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
-	"pause":       func(q control.QueueView) string { return visible(present.QueuePauseText(&q)) },
-	"schedule":    func(s control.ScheduleDetail) string { return visible(present.ScheduleStateText(&s.Schedule)) },
-	"cron":        func(s control.ScheduleDetail) string { return visible(present.WhenScheduled(&s.Schedule)) },
+	"path":     jobPath,
+	"attempt":  attemptPath,
+	"verbs":    verbsForJob,
+	"states":   queue.States,
+	"number":   withCommas,
+	"plural":   plural,
+	"facts":    func(st *control.Status) string { return strings.Join(present.StatusFacts(st, withCommas), " · ") },
+	"busy":     present.BusyText,
+	"age":      ageElement,
+	"clock":    func(at control.Time) string { return present.ClockTime(at, time.Now()) },
+	"span":     present.DurationText,
+	"rate":     present.PercentageText,
+	"count":    stateCount,
+	"waiting":  waitingCount,
+	"state":    jobTemplateFunc(present.StateWithReason),
+	"attempts": jobTemplateFunc(present.AttemptsText),
+	"rank":     jobTemplateFunc(present.RankText),
+	"progress": jobTemplateFunc(present.ProgressText),
+	"failure":  jobTemplateFunc(present.ErrorText),
+	"waits":    func(j control.Job, now time.Time) string { return escapeInvisible(present.WaitReasonOrDue(&j, now)) },
+	"detail":   jobDetailText,
+	"moment":   relevantTimeText,
+	"rows":     jobProperties,
+	"ended":    attemptEndText,
+	"why":      func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
+	"pause":    func(q control.QueueView) string { return escapeInvisible(present.QueuePauseText(&q)) },
+	"schedule": func(s control.ScheduleDetail) string {
+		return escapeInvisible(present.ScheduleStateText(&s.Schedule))
+	},
+	"cron":        func(s control.ScheduleDetail) string { return escapeInvisible(present.WhenScheduled(&s.Schedule)) },
 	"noWorkers":   func() template.HTML { return emptyListHint(present.NoWorkersText) },
 	"noSchedules": func() template.HTML { return emptyListHint(present.NoSchedulesText) },
 	"noQueues":    func() template.HTML { return emptyListHint(present.NoQueuesText) },
-	"command":     func(text string) string { return visible(present.CommandText(text)) },
-	"text":        func(s *string) string { return visible(present.EmptyIfNil(s)) },
-	"visible":     visible,
+	"command":     func(text string) string { return escapeInvisible(present.CommandText(text)) },
+	"text":        func(s *string) string { return escapeInvisible(present.EmptyIfNil(s)) },
+	"visible":     escapeInvisible,
 }
 
 // jobTemplateFunc adapts a function that describes a job, so that templates can call it.
 func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
-	return func(j control.Job) string { return visible(describe(&j)) }
+	return func(j control.Job) string { return escapeInvisible(describe(&j)) }
 }
 
-// visible replaces invisible characters, and those that change the display order, by escapes.
-func visible(text string) string {
+// escapeInvisible replaces invisible characters, and those that change the display order, by escapes.
+func escapeInvisible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
 	}
@@ -88,16 +90,16 @@ func withCommas(n int64) string {
 }
 
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
-func plural(n int64, what string) string { return present.PluralWith(n, what, withCommas) }
+func plural(n int64, noun string) string { return present.PluralWith(n, noun, withCommas) }
 
 // ageElement returns an HTML element that shows how long ago a time was. The browser updates it: the function age
 // in page.js uses the same format.
-func ageElement(at control.Time, now time.Time) template.HTML {
-	if at == 0 {
+func ageElement(pastTime control.Time, now time.Time) template.HTML {
+	if pastTime == 0 {
 		return ""
 	}
 	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`,
-		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.AgeText(at, now)))
+		max(0, now.Sub(queue.Millis(pastTime).Time()))/time.Second, present.AgeText(pastTime, now)))
 }
 
 // emptyListHint returns the HTML for a text about an empty list. The text may contain a command, which it marks
@@ -115,12 +117,12 @@ func jobDetailText(j control.Job, now time.Time) string {
 	if text != "" && why != "" {
 		why += ": "
 	}
-	return visible(why + text)
+	return escapeInvisible(why + text)
 }
 
-// relevantTime returns the time that a narrow list shows for a job. It is the first of these that the job has:
+// relevantTimeText returns the time that a narrow list shows for a job. It is the first of these that the job has:
 // the end, a due time in the future, the start, the creation.
-func relevantTime(j control.Job, now time.Time) string {
+func relevantTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
 	if !queue.Millis(due).Time().After(now) {
 		due = 0
@@ -139,26 +141,26 @@ func jobProperties(j control.JobDetail) [][2]string {
 	})
 }
 
-// attemptEnd returns a text that says how an attempt of a job ended, or that it is still running.
-func attemptEnd(h control.Attempt, j control.JobDetail) string {
-	text := present.AttemptRemarks(&h, j.Spec["allow_background"] == true)
+// attemptEndText returns a text that says how an attempt of a job ended, or that it is still running.
+func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
+	text := present.AttemptRemarks(&attempt, j.Spec["allow_background"] == true)
 	switch {
-	case h.FinishedAt == 0:
+	case attempt.FinishedAt == 0:
 		return "running"
-	case h.Error == nil && text != "":
+	case attempt.Error == nil && text != "":
 		text = "; " + text
 		fallthrough
-	case h.Error == nil:
-		text = "exit code " + present.EmptyIfNil(h.ExitCode) + text
+	case attempt.Error == nil:
+		text = "exit code " + present.EmptyIfNil(attempt.ExitCode) + text
 	}
-	return visible(text)
+	return escapeInvisible(text)
 }
 
 // stateCount returns the number of jobs in a state. See waitingCount for the number of waiting jobs.
-func stateCount(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
+func stateCount(jobCounts map[string]int64, state any) int64 { return jobCounts[fmt.Sprint(state)] }
 
-func waitingCount(jobs map[string]int64) (n int64) {
-	for state, count := range jobs {
+func waitingCount(jobCounts map[string]int64) (n int64) {
+	for state, count := range jobCounts {
 		if present.ParseState(state).Waiting() {
 			n += count
 		}
@@ -179,19 +181,19 @@ type line struct {
 	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
-// size returns the approximate memory use of a line in bytes.
-func (l *line) size() int {
-	n := lineCostBytes + len(l.At) + len(l.Dropped)
+// memoryBytes returns the approximate memory use of a line in bytes.
+func (l *line) memoryBytes() int {
+	n := lineOverheadBytes + len(l.At) + len(l.Dropped)
 	for _, r := range l.ColourRuns {
-		n += runCostBytes + len(r[0])
+		n += runOverheadBytes + len(r[0])
 	}
 	return n
 }
 
 // These constants are the memory overhead, in bytes, of a line and of a run.
 const (
-	lineCostBytes = 72
-	runCostBytes  = 32
+	lineOverheadBytes = 72
+	runOverheadBytes  = 32
 )
 
 // maxColourRuns is the maximum number of runs of a line. The last run contains the rest of the line without its
@@ -215,10 +217,10 @@ func splitColourRuns(text string) (runs [][2]string) {
 			run = strings.Builder{}
 		}
 	}
-	startRun := func(next string) {
-		if next != colour && len(runs) < maxColourRuns-1 {
+	startRun := func(newColour string) {
+		if newColour != colour && len(runs) < maxColourRuns-1 {
 			end()
-			colour = next
+			colour = newColour
 		}
 	}
 	for _, match := range controlSequences.FindAllStringIndex(text, -1) {

@@ -26,7 +26,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
 		{control.Job{State: "processing", StartedAt: at(-time.Minute), CreatedAt: at(-time.Hour)}, "", "11:59:00"},
 	} {
-		if got, moment := jobDetailText(c.job, now), relevantTime(c.job, now); got != c.want || moment != c.moment {
+		if got, moment := jobDetailText(c.job, now), relevantTimeText(c.job, now); got != c.want || moment != c.moment {
 			t.Errorf("%s: got %q and %q, want %q and %q", c.job.State, got, moment, c.want, c.moment)
 		}
 	}
@@ -44,7 +44,7 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 		{"ok", 1200, "attention", "1,200 dead jobs need attention"},
 		{"degraded: no worker runs", 2, "degraded", "no worker runs"},
 	} {
-		kind, got := verdict(&control.Status{Health: c.health, Jobs: map[string]int64{"dead": c.dead}})
+		kind, got := healthHeadline(&control.Status{Health: c.health, Jobs: map[string]int64{"dead": c.dead}})
 		if kind != c.kind || got != c.want {
 			t.Errorf("health %s with %d dead jobs: got %s, %q, want %s, %q", c.health, c.dead, kind, got, c.kind, c.want)
 		}
@@ -59,7 +59,7 @@ func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 		"a\u3164b": `a\u3164b`,
 		"a\u009bb": `a\u009bb`, "a\x1bb": `a\u001bb`, "👩\u200d💻 ❤\ufe0f": "👩\u200d💻 ❤\ufe0f", "ü 漢\n": "ü 漢\n",
 	} {
-		if got := visible(text); got != want {
+		if got := escapeInvisible(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}

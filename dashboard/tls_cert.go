@@ -21,44 +21,44 @@ const (
 // loadCert reads a certificate and its key. If the file system does not respond within certTimeout, it returns
 // an error. The read continues in the background, and further reads fail until it ends. The error is a
 // *queue.Error of CodeInvalid that names the setting.
-func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
-	if !s.loadingCert.CompareAndSwap(false, true) {
+func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
+	if !s.isLoadingCert.CompareAndSwap(false, true) {
 		return nil, queue.Invalid("web.tls_cert", "the certificate files are still being read after an earlier change; "+
 			"try again later")
 	}
 	type result struct {
-		pair tls.Certificate
-		err  error
+		certPair tls.Certificate
+		err      error
 	}
 	read := make(chan result, 1)
 	go func() { // this goroutine ends when the file system responds
-		pair, err := readPair(cert, key)
-		s.loadingCert.Store(false)
+		pair, err := readCertPair(certPath, keyPath)
+		s.isLoadingCert.Store(false)
 		read <- result{pair, err}
 	}()
 	select {
 	case r := <-read:
-		return &r.pair, r.err
+		return &r.certPair, r.err
 	case <-time.After(certTimeout):
 		return nil, queue.Invalid("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
-			"then run: queuectl reload", cert, key)
+			"then run: queuectl reload", certPath, keyPath)
 	}
 }
 
-// readPair reads a certificate and its key from two files.
-func readPair(cert, key string) (pair tls.Certificate, err error) {
-	certText, err := readRegularFile(cert)
+// readCertPair reads a certificate and its key from two files.
+func readCertPair(certPath, keyPath string) (certPair tls.Certificate, err error) {
+	certText, err := readRegularFile(certPath)
 	if err != nil {
-		return pair, queue.Invalid("web.tls_cert", "%v", err)
+		return certPair, queue.Invalid("web.tls_cert", "%v", err)
 	}
-	keyText, err := readRegularFile(key)
+	keyText, err := readRegularFile(keyPath)
 	if err != nil {
-		return pair, queue.Invalid("web.tls_key", "%v", err)
+		return certPair, queue.Invalid("web.tls_key", "%v", err)
 	}
-	if pair, err = tls.X509KeyPair(certText, keyText); err != nil {
+	if certPair, err = tls.X509KeyPair(certText, keyText); err != nil {
 		err = queue.Invalid("web.tls_cert", "%v", err)
 	}
-	return pair, err
+	return certPair, err
 }
 
 // readRegularFile reads a file. If it is not a regular file, it returns an error, because reading it could

@@ -23,7 +23,7 @@ func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 			t.Errorf("reading a FIFO as a certificate: %v", err)
 		}
 	}
-	s.loadingCert.Store(true) // simulates an earlier read that has not ended
+	s.isLoadingCert.Store(true) // simulates an earlier read that has not ended
 	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil ||
 		!strings.Contains(err.Error(), "are still being read after an earlier change") {
 		t.Errorf("reading a certificate during another read that hangs: %v", err)

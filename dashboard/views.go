@@ -19,31 +19,31 @@ import (
 const (
 	overviewRows = 10 // maximum number of jobs in each part of the overview
 	listRows     = 50 // maximum number of jobs on a page of a list
-	sampleRows   = 5  // maximum number of jobs in a preview
+	previewRows  = 5  // maximum number of jobs in a preview
 )
 
 // views contains the view of each page, by path.
 var views = map[string]*view{
-	"/{$}": {"overview", "overview", "", "queuectl status", overviewPage, []string{"verdict", "strip", "speed", "running",
-		"waiting", "queues", "deads", "done"}, nil, 0},
-	"/jobs": {"jobs", "jobs", "Jobs", "", jobsPage, []string{"tabs", "list"},
-		append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
-	"/jobs/{id...}": {"job", "jobs", "", "", jobPage, []string{"head", "why", "deps", "attempts", "facts"},
+	"/{$}": {"overview", "overview", "", "queuectl status", fillOverviewPage,
+		[]string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
+	"/jobs": {"jobs", "jobs", "Jobs", "", fillJobsPage, []string{"tabs", "list"},
+		append(slices.Clone(filterParams), "cursor", "did", "n"), 0},
+	"/jobs/{id...}": {"job", "jobs", "", "", fillJobPage, []string{"head", "why", "deps", "attempts", "facts"},
 		[]string{"id", "attempt"}, 0},
-	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", deadPage, []string{"list"},
+	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", fillDeadPage, []string{"list"},
 		append(slices.Clone(causeFields), "did", "n"), expensivePageInterval},
-	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", schedulesPage, []string{"list"},
+	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", fillSchedulesPage, []string{"list"},
 		[]string{"cursor"}, expensivePageInterval},
-	"/stats": {"stats", "stats", "Statistics", "", statisticsPage, []string{"figures"}, []string{"since"},
+	"/stats": {"stats", "stats", "Statistics", "", fillStatisticsPage, []string{"figures"}, []string{"since"},
 		expensivePageInterval},
-	"/workers": {"workers", "workers", "Workers", "queuectl worker list", workersPage, []string{"workers"}, nil, 0},
+	"/workers": {"workers", "workers", "Workers", "queuectl worker list", fillWorkersPage, []string{"workers"}, nil, 0},
 }
 
 // expensivePageInterval is the minimum interval between updates of pages that need expensive queries.
 const expensivePageInterval = 5 * time.Second
 
-// overviewPage fills the first page, which gives an overview of the queue.
-func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
+// fillOverviewPage fills the first page, which gives an overview of the queue.
+func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	screen, err := v.client.Screen(ctx, control.ScreenParams{Rows: overviewRows})
 	if err != nil {
 		return err
@@ -54,23 +54,23 @@ func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	}
 	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), Grain: "minute"})
 	p.Status = &screen.Status
-	kind, text := verdict(&screen.Status)
+	kind, text := healthHeadline(&screen.Status)
 	p.Title = text
 	p.Content = overviewData{Screen: screen, Queues: queues.Queues, LastHour: drawPlot(&hour, time.Minute),
 		VerdictKind: kind, Headline: text}
 	return err
 }
 
-// overviewData is the data of the page that overviewPage fills.
+// overviewData is the data of the page that fillOverviewPage fills.
 type overviewData struct {
 	Screen                control.Screen
 	Queues                []control.QueueView
 	LastHour              plot
-	VerdictKind, Headline string // the results of verdict
+	VerdictKind, Headline string // the results of healthHeadline
 }
 
-// verdict returns the headline of the overview, and its kind: "ok", "attention", "degraded" or "failing".
-func verdict(st *control.Status) (kind, headline string) {
+// healthHeadline returns the headline of the overview, and its kind: "ok", "attention", "degraded" or "failing".
+func healthHeadline(st *control.Status) (kind, headline string) {
 	kind, headline, _ = strings.Cut(st.Health, ": ")
 	dead := st.Jobs[queue.Dead.String()]
 	switch {
@@ -82,10 +82,10 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobsPage fills a page of the list of jobs that the URL's filter selects.
-func jobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillJobsPage fills a page of the list of jobs that the URL's filter selects.
+func fillJobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
-	f, err := filterOf(q)
+	f, err := parseJobFilter(q)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func jobIDOf(u *url.URL) control.JobID {
 	return control.JobID(strings.TrimPrefix(u.Path, "/jobs/"))
 }
 
-// jobPage fills the page of one job.
-func jobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillJobPage fills the page of one job.
+func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	id := jobIDOf(u)
 	p.Title, p.CLICommand = string(id), "queuectl show "+string(id)
 	d, err := v.client.Show(ctx, control.Show{ID: id, WithoutEnv: true})
@@ -169,11 +169,11 @@ func jobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 // jobData is the data of the page of one job.
 type jobData struct {
 	Job            control.JobDetail
-	Why            *control.Why // nil if the job does not wait
-	DependencyTree *tree        // nil if the job has neither dependencies nor dependants
-	MayReadOutput  bool         // the visitor may see the output
-	Lines          []line       // the output of the attempt
-	Attempt        int          // number of the attempt; 0 means the last one
+	Why            *control.Why    // nil if the job does not wait
+	DependencyTree *dependencyTree // nil if the job has neither dependencies nor dependants
+	MayReadOutput  bool            // the visitor may see the output
+	Lines          []line          // the output of the attempt
+	Attempt        int             // number of the attempt; 0 means the last one
 }
 
 // branch is a job in a dependency tree together with the jobs below it.
@@ -183,23 +183,23 @@ type branch struct {
 	Children  []branch
 }
 
-// tree contains the dependencies and the dependants of a job.
-type tree struct {
+// dependencyTree contains the dependencies and the dependants of a job.
+type dependencyTree struct {
 	Dependencies, Dependants []branch
 	More                     bool // further branches were left out
 }
 
 // layoutTree converts a graph of jobs to nested lists of at most maxBranches branches in all. If a job occurs
 // several times, only its first occurrence has branches below it.
-func layoutTree(t *control.TreeView) *tree {
-	result, remaining := &tree{}, maxBranches
+func layoutTree(t *control.TreeView) *dependencyTree {
+	result, remaining := &dependencyTree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
 	for _, n := range t.Nodes {
 		nodes[n.Seq] = n
 	}
 	seen := map[int64]bool{}
-	var follow func(seq int64, toParents bool, depth int) []branch
-	follow = func(seq int64, toParents bool, depth int) (list []branch) {
+	var buildBranches func(seq int64, toParents bool, depth int) []branch
+	buildBranches = func(seq int64, toParents bool, depth int) (branches []branch) {
 		seen[seq] = true
 		for _, e := range t.Edges {
 			self, other := e.Parent, e.Child
@@ -215,46 +215,46 @@ func layoutTree(t *control.TreeView) *tree {
 			}
 			remaining--
 			b := branch{TreeNode: nodes[other], Condition: e.Condition}
-			if !seen[other] && depth < maxDepth {
-				b.Children = follow(other, toParents, depth+1)
+			if !seen[other] && depth < maxTreeDepth {
+				b.Children = buildBranches(other, toParents, depth+1)
 			}
-			list = append(list, b)
+			branches = append(branches, b)
 		}
-		return list
+		return branches
 	}
 	root := t.Nodes[0].Seq
-	result.Dependencies = follow(root, true, 0)
-	result.Dependants = follow(root, false, 0)
+	result.Dependencies = buildBranches(root, true, 0)
+	result.Dependants = buildBranches(root, false, 0)
 	return result
 }
 
 // These constants are the maximum depth of a tree on a page, and the maximum number of its branches.
 const (
-	maxDepth    = 12
-	maxBranches = 200
+	maxTreeDepth = 12
+	maxBranches  = 200
 )
 
 // readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it is the last attempt.
-func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (list []line, err error) {
+func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []line, err error) {
 	var o outputLines
 	n, bytes, dropped := maxShownLines, 0, false
 	_, err = v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Attempt: attempt}, func(p control.OutputPiece) error {
 		for _, l := range o.linesOfPiece(&p) {
-			if n := len(list); n > 0 && list[n-1].Unfinished {
-				bytes -= list[n-1].size()
+			if n := len(lines); n > 0 && lines[n-1].Unfinished {
+				bytes -= lines[n-1].memoryBytes()
 			}
-			list, bytes = appendLine(list, l), bytes+l.size()
-			for len(list) > maxShownLines || bytes > maxShownBytes {
-				bytes -= list[0].size()
-				list, dropped = list[1:], true
+			lines, bytes = appendLine(lines, l), bytes+l.memoryBytes()
+			for len(lines) > maxShownLines || bytes > maxShownBytes {
+				bytes -= lines[0].memoryBytes()
+				lines, dropped = lines[1:], true
 			}
 		}
 		return nil
 	})
 	if dropped {
-		list = slices.Insert(list, 0, line{Dropped: "earlier output: queuectl logs " + string(id)})
+		lines = slices.Insert(lines, 0, line{Dropped: "earlier output: queuectl logs " + string(id)})
 	}
-	return list, err
+	return lines, err
 }
 
 // These constants are the maximum number of output lines, and of their bytes, that a page has when it is
@@ -264,13 +264,13 @@ const (
 	maxShownBytes = 256 << 10
 )
 
-// schedulesPage fills a page of the list of schedules.
-func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillSchedulesPage fills a page of the list of schedules.
+func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
 	if err != nil {
 		return err
 	}
-	var main schedulesData
+	var data schedulesData
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleNameParams{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
@@ -279,13 +279,13 @@ func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 		if err != nil {
 			return err
 		}
-		main.Schedules = append(main.Schedules, d)
+		data.Schedules = append(data.Schedules, d)
 	}
-	main.Next = present.EmptyIfNil(list.Next)
+	data.Next = present.EmptyIfNil(list.Next)
 	if len(list.Schedules) > listRows {
-		main.Next = list.Schedules[listRows-1].Name
+		data.Next = list.Schedules[listRows-1].Name
 	}
-	p.Content = main
+	p.Content = data
 	return nil
 }
 
@@ -297,10 +297,10 @@ type schedulesData struct {
 
 // statsRange is a time range of the statistics page, and the length of the steps of its graphs.
 type statsRange struct {
-	Name   string
-	length time.Duration
-	grain  string        // length of a step in the API: minute, hour or day
-	step   time.Duration // length of a step
+	Name       string
+	length     time.Duration
+	grain      string // length of a step in the API: minute, hour or day
+	stepLength time.Duration
 }
 
 // statsRanges contains the time ranges that the statistics page offers.
@@ -310,8 +310,8 @@ var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h",
 // periodStart returns the start of a time range of length d that ends now.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// statisticsPage fills the page with the statistics of each queue.
-func statisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// fillStatisticsPage fills the page with the statistics of each queue.
+func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	chosen := statsRanges[1]
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(statsRanges, func(r statsRange) bool { return r.Name == text })
@@ -327,7 +327,7 @@ func statisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error 
 		return err
 	}
 	p.Content = statisticsData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.grain, Queues: got.Queues,
-		Plot: drawPlot(&got, chosen.step)}
+		Plot: drawPlot(&got, chosen.stepLength)}
 	return nil
 }
 
@@ -383,8 +383,8 @@ func drawPlot(s *control.Stats, step time.Duration) (g plot) {
 	return g
 }
 
-// workersPage fills the page of workers.
-func workersPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
+// fillWorkersPage fills the page of workers.
+func fillWorkersPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	list, err := v.client.WorkerList(ctx, control.NoParams{})
 	p.Content = list.Workers
 	return err

@@ -33,8 +33,8 @@ type lineReader struct {
 	ctx              context.Context // context of the session
 }
 
-// unbatchedVersion is the first version of the protocol without batches.
-const unbatchedVersion = "2025-06-18"
+// firstUnbatchedVersion is the first version of the protocol without batches.
+const firstUnbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
 func (l *lineReader) Read(p []byte) (int, error) {
@@ -70,20 +70,21 @@ func (l *lineReader) Read(p []byte) (int, error) {
 
 // readVersion reads the client's protocol version from the first message, and sets allowsBatches.
 func (l *lineReader) readVersion(line []byte) {
-	var hello struct {
+	var initMessage struct {
 		Params struct {
 			ProtocolVersion string `json:"protocolVersion"`
 		} `json:"params"`
 	}
-	if json.Unmarshal(line, &hello) == nil {
-		l.allowsBatches = hello.Params.ProtocolVersion != "" && hello.Params.ProtocolVersion < unbatchedVersion
+	if json.Unmarshal(line, &initMessage) == nil {
+		l.allowsBatches = initMessage.Params.ProtocolVersion != "" &&
+			initMessage.Params.ProtocolVersion < firstUnbatchedVersion
 	}
 }
 
 // checkLine returns what is wrong with a line; "" if it is valid. A valid line is a valid message or, in a
 // session with batches, a valid batch. id is the id for the reply: that of the message, or null if the line is
 // a batch or the id is invalid.
-func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
+func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
 		return checkMessage(line)
@@ -114,20 +115,20 @@ var nullID = json.RawMessage("null")
 
 // checkMessage is like checkLine, for one message. Valid messages are the requests, notifications and responses
 // of JSON-RPC 2.0 whose parameters are an object, as MCP requires.
-func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(raw, &m) != nil || m == nil {
+func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil || members == nil {
 		return nullID, "a message must be a JSON object"
 	}
-	begins := func(name, first string) bool { return strings.IndexByte(first, m[name][0]) >= 0 }
-	given := func(name string) bool { return m[name] != nil }
+	begins := func(name, firstChars string) bool { return strings.IndexByte(firstChars, members[name][0]) >= 0 }
+	given := func(name string) bool { return members[name] != nil }
 	id = nullID
 	if given("id") && begins("id", `"-0123456789`) {
-		id = m["id"]
+		id = members["id"]
 	}
 	answers := given("result") || given("error")
 	switch {
-	case string(m["jsonrpc"]) != `"2.0"`:
+	case string(members["jsonrpc"]) != `"2.0"`:
 		return id, `jsonrpc: must be "2.0"`
 	case given("id") && bytes.Equal(id, nullID):
 		return nullID, "id: must be a number or a string"
@@ -146,24 +147,24 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	return id, ""
 }
 
-// nextLine returns the next line. If the line is too long, whole is false and only its beginning is returned.
-func (l *lineReader) nextLine() (line []byte, whole bool, err error) {
-	for whole = true; ; {
+// nextLine returns the next line. If the line is too long, isComplete is false and only its beginning is returned.
+func (l *lineReader) nextLine() (line []byte, isComplete bool, err error) {
+	for isComplete = true; ; {
 		part, err := l.reader.ReadSlice('\n')
 		// MaxLineBytes does not include the newline.
-		if whole = whole && len(line)+len(part) <= control.MaxLineBytes+1; whole {
+		if isComplete = isComplete && len(line)+len(part) <= control.MaxLineBytes+1; isComplete {
 			line = append(line, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, whole, err
+			return line, isComplete, err
 		}
 	}
 }
 
 // replyError sends an error as the reply to a line that is not passed on to the library.
-func (l *lineReader) replyError(id json.RawMessage, code int, why string) {
+func (l *lineReader) replyError(id json.RawMessage, code int, message string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
-		"error": map[string]any{"code": code, "message": why}})
+		"error": map[string]any{"code": code, "message": message}})
 	if err == nil {
 		l.output.Write(append(raw, '\n')) // if this write fails, the next reply fails too
 	}

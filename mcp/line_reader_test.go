@@ -70,13 +70,13 @@ type errorReply struct {
 
 // sendLine sends one line in a session that has already begun. It returns the reply, if there is one, and the
 // bytes that reach the library.
-func sendLine(t *testing.T, line string, batches bool) (got errorReply, passed string) {
+func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, forwarded string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait for all answers
 	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, firstMessageRead: true,
-		allowsBatches: batches,
+		allowsBatches: allowsBatches,
 		tracker:       newRequestTracker(), ctx: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {

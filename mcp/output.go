@@ -10,8 +10,8 @@ import (
 // those of a failed call.
 func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))
-	if t.jobList != "" {
-		properties[t.jobList] = jobListSchema(results)
+	if t.jobListMember != "" {
+		properties[t.jobListMember] = jobListSchema(results)
 	}
 	maps.Copy(properties, t.extraResults)
 	properties["error"] = map[string]any{"type": []string{"string", "null"},

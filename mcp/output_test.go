@@ -13,10 +13,11 @@ type outputQueue struct {
 	pieces []control.OutputPiece
 }
 
-func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
-	error) {
+func (p outputQueue) Logs(
+	_ context.Context, _ control.Logs, handlePiece func(control.OutputPiece) error,
+) (control.LogsEnd, error) {
 	for _, piece := range p.pieces {
-		if err := each(piece); err != nil {
+		if err := handlePiece(piece); err != nil {
 			return control.LogsEnd{}, err
 		}
 	}
@@ -30,7 +31,7 @@ func TestOutputMarksMissingBytes(t *testing.T) {
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{Bytes: 2}},
 	}}}
-	got, err := s.output(t.Context(), control.Logs{ID: "1"})
+	got, err := s.readOutput(t.Context(), control.Logs{ID: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,38 +10,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reporter sends progress notifications for one call, if the client has requested them with a token. The
+// progressReporter sends progress notifications for one call, if the client has requested them with a token. The
 // progress increases with each notification, as the protocol requires. A reporter is not safe for concurrent
 // use.
-type reporter struct {
-	session  *mcp.ServerSession
-	token    any
-	lastSent float64 // progress in the last notification; -1 before the first
+type progressReporter struct {
+	session       *mcp.ServerSession
+	progressToken any
+	lastSent      float64 // progress in the last notification; -1 before the first
 }
 
-// reporterOf returns the reporter for a call.
-func reporterOf(r *mcp.CallToolRequest) *reporter {
-	return &reporter{session: r.Session, token: r.Params.GetProgressToken(), lastSent: -1}
+// progressReporterOf returns the reporter for a call.
+func progressReporterOf(r *mcp.CallToolRequest) *progressReporter {
+	return &progressReporter{session: r.Session, progressToken: r.Params.GetProgressToken(), lastSent: -1}
 }
 
 // isRequested reports whether the client has requested progress notifications.
-func (r *reporter) isRequested() bool { return r != nil && r.token != nil }
+func (r *progressReporter) isRequested() bool { return r != nil && r.progressToken != nil }
 
 // report sends the progress if it is higher than in the last notification.
-func (r *reporter) report(ctx context.Context, done, total float64, message string) {
+func (r *progressReporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.isRequested() || done <= r.lastSent {
 		return
 	}
 	r.lastSent = done
 	// Ignore the error, because the reply to the call still follows.
 	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-		ProgressToken: r.token, Progress: done, Total: total, Message: message,
+		ProgressToken: r.progressToken, Progress: done, Total: total, Message: message,
 	})
 }
 
-// lastEvent returns the sequence number of the queue's last event. It returns nil if the client has requested no
+// lastEventSeq returns the sequence number of the queue's last event. It returns nil if the client has requested no
 // progress notifications.
-func (s *toolCall) lastEvent(ctx context.Context) *int64 {
+func (s *toolCall) lastEventSeq(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
 		return nil
 	}
@@ -52,10 +52,10 @@ func (s *toolCall) lastEvent(ctx context.Context) *int64 {
 	return &status.LastEventSeq
 }
 
-// follow reports the progress of a job in percent until the caller calls the returned function. That function
-// returns once the last notification is sent. follow reads the events after the event with the given number; nil
-// means future events. It does nothing if the client has requested no progress notifications.
-func (s *toolCall) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
+// followProgress reports the progress of a job in percent until the caller calls the returned function. That function
+// returns once the last notification is sent. followProgress reads the events after the event sinceSeq; nil means
+// future events. It does nothing if the client has requested no progress notifications.
+func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSeq *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}
 	}
@@ -66,7 +66,7 @@ func (s *toolCall) follow(ctx context.Context, id control.JobID, since *int64) (
 		defer close(done)
 		c := s.connect() // a stream would delay other replies on its connection
 		defer c.Close()
-		p := control.Events{Follow: true, Since: since, IDs: control.JobIDs{string(id)}}
+		p := control.Events{Follow: true, Since: sinceSeq, IDs: control.JobIDs{string(id)}}
 		p.Kinds = control.TextList{string(queue.EventProgress)}
 		// Ignore an error: the client then gets only the first and the last notification.
 		c.Events(ctx, p, func(e control.Event) error {

@@ -45,11 +45,11 @@ func (t *requestTracker) recordRequests(line []byte) {
 			t.waitsByID[request.ID.Raw()] = waitsForJobs(request)
 			t.mu.Unlock()
 		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
-			var given struct {
+			var cancelParams struct {
 				RequestID any `json:"requestId"`
 			}
-			if json.Unmarshal(request.Params, &given) == nil {
-				if id, err := jsonrpc.MakeID(given.RequestID); err == nil {
+			if json.Unmarshal(request.Params, &cancelParams) == nil {
+				if id, err := jsonrpc.MakeID(cancelParams.RequestID); err == nil {
 					t.remove(id.Raw())
 				}
 			}
@@ -59,13 +59,13 @@ func (t *requestTracker) recordRequests(line []byte) {
 
 // waitsForJobs reports whether a request calls a tool that replies only when jobs have ended.
 func waitsForJobs(request *jsonrpc.Request) bool {
-	var call struct {
+	var toolParams struct {
 		Name string `json:"name"`
 	}
-	if request.Method != "tools/call" || json.Unmarshal(request.Params, &call) != nil {
+	if request.Method != "tools/call" || json.Unmarshal(request.Params, &toolParams) != nil {
 		return false
 	}
-	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
+	return slices.ContainsFunc(tools, func(t tool) bool { return t.waitsForEnd && t.name == toolParams.Name })
 }
 
 // removeAnswered removes the requests to which the replies in a line belong.
@@ -119,11 +119,11 @@ func (t *requestTracker) awaitAnswers(ctx context.Context) {
 // messagesOf returns the messages in a line, which may be a batch. It leaves out messages that it cannot
 // decode.
 func messagesOf(line []byte) (messages []jsonrpc.Message) {
-	var list []json.RawMessage
-	if json.Unmarshal(line, &list) != nil {
-		list = []json.RawMessage{line}
+	var batch []json.RawMessage
+	if json.Unmarshal(line, &batch) != nil {
+		batch = []json.RawMessage{line}
 	}
-	for _, one := range list {
+	for _, one := range batch {
 		if message, err := jsonrpc.DecodeMessage(one); err == nil {
 			messages = append(messages, message)
 		}

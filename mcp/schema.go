@@ -28,12 +28,12 @@ func waitTimeSchema(description string) map[string]any {
 	return s
 }
 
-// schema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
-// tool's method. It includes a parameter that selects jobs of other users only if others is true.
-func (t *tool) schema(method map[string]any, others bool) map[string]any {
-	s := maps.Clone(method)
-	properties := maps.Clone(method["properties"].(map[string]any))
-	for _, name := range t.hiddenParams(others) {
+// argumentSchema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
+// tool's method. It includes a parameter that selects jobs of other users only if allUsers is true.
+func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[string]any {
+	s := maps.Clone(methodSchema)
+	properties := maps.Clone(methodSchema["properties"].(map[string]any))
+	for _, name := range t.hiddenParams(allUsers) {
 		delete(properties, name)
 	}
 	for name, bounds := range t.bounds {
@@ -49,10 +49,10 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	return s
 }
 
-// hiddenParams returns the parameters of the tool's method that the tool does not accept. The parameter others
-// has the same meaning as in tool.schema.
-func (t *tool) hiddenParams(others bool) []string {
-	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
+// hiddenParams returns the parameters of the tool's method that the tool does not accept. The parameter
+// allUsers has the same meaning as in argumentSchema.
+func (t *tool) hiddenParams(allUsers bool) []string {
+	if allUsers || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams
 	}
 	return append([]string{userParam}, t.omitParams...)

@@ -66,15 +66,15 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: description(t.name), InputSchema: t.schema(schemas[t.method], o.AllUsers),
+			Name: t.name, Description: description(t.name), InputSchema: t.argumentSchema(schemas[t.method], o.AllUsers),
 			OutputSchema: t.outputSchema(results),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes,
-				OpenWorldHint: new(t.runs)},
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.isDestructive,
+				IdempotentHint: !t.writes, OpenWorldHint: new(t.runsCommands)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&toolCall{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t,
-				r.Params.Arguments), nil
+			return (&toolCall{api: c, opt: o, connect: connect, progress: progressReporterOf(r), waitCtx: open.waitCtx}).
+				run(ctx, &t, r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -101,7 +101,7 @@ type api interface {
 	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
 	Status(ctx context.Context, p control.NoParams) (control.Status, error)
 	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
-	Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd, error)
+	Logs(ctx context.Context, p control.Logs, handlePiece func(control.OutputPiece) error) (control.LogsEnd, error)
 	Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error)
 	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
@@ -112,13 +112,13 @@ type toolCall struct {
 	api      api
 	opt      Options
 	connect  func() *control.Client // returns another client of the queue
-	progress *reporter
+	progress *progressReporter
 	waitCtx  context.Context // ends when calls must stop waiting for jobs
 }
 
-// call executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
-func (s *toolCall) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
-	answer, err := s.answer(ctx, t, raw)
+// run executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
+func (s *toolCall) run(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
+	answer, err := s.execute(ctx, t, raw)
 	if err != nil {
 		err = s.opt.Explain(err)
 		answer = map[string]any{"error": err.Error()}
@@ -140,8 +140,8 @@ func toolResult(answer any, isError bool) *mcp.CallToolResult {
 		StructuredContent: json.RawMessage(text)}
 }
 
-// answer decodes the arguments of a call and executes the tool.
-func (s *toolCall) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
+// execute decodes the arguments of a call and executes the tool.
+func (s *toolCall) execute(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}

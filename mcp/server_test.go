@@ -17,7 +17,7 @@ func TestErrorOfAToolKeepsItsText(t *testing.T) {
 		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; to wait for job 17, use the tool wait", cause)
 	}}
 	s := &toolCall{opt: Options{Explain: func(err error) error { return err }}}
-	result := s.call(t.Context(), failing, nil)
+	result := s.run(t.Context(), failing, nil)
 	var got struct{ Error, Code string }
 	raw, err := json.Marshal(result.StructuredContent)
 	if err == nil {

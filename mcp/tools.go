@@ -41,27 +41,27 @@ type tool struct {
 	extraParams map[string]any // schemas of further parameters of the tool
 	// bounds contains bounds of parameters that are stricter than those in the method's schema. They replace
 	// the bounds in that schema.
-	bounds   map[string]any
-	writes   bool // the tool changes something
-	destroys bool // the changes cannot be undone
-	runs     bool // the tool can run any command, with effects outside the queue
-	waits    bool // the tool replies only when jobs have ended
+	bounds        map[string]any
+	writes        bool // the tool changes something
+	isDestructive bool // the changes cannot be undone
+	runsCommands  bool // the tool can run any command, with effects outside the queue
+	waitsForEnd   bool // the tool replies only when jobs have ended
 	// extraResults contains the schemas of members that the tool adds to the result of the method.
-	extraResults map[string]any
-	resultMethod string // method whose result the tool returns; "" means the method in the field method
-	jobList      string // result member with a list of jobs, which may be abbreviated; "" if none
-	call         func(s *toolCall, ctx context.Context, a arguments) (any, error)
+	extraResults  map[string]any
+	resultMethod  string // method whose result the tool returns; "" means the method in the field method
+	jobListMember string // result member with a list of jobs, which may be abbreviated; "" if none
+	call          func(s *toolCall, ctx context.Context, a arguments) (any, error)
 }
 
 // arguments contains the arguments of one call of a tool.
 type arguments struct {
-	raw     json.RawMessage // parameters of the method
-	full    bool            // do not abbreviate jobs
-	wait    time.Duration   // how long run_and_wait waits for the job
-	noRetry bool            // do not retry the job by default; parameters may request retries
+	raw           json.RawMessage // parameters of the method
+	unabbreviated bool            // do not abbreviate jobs
+	waitTime      time.Duration   // how long run_and_wait waits for the job
+	noRetry       bool            // do not retry the job by default; parameters may request retries
 }
 
-func typeSchema(kind string) map[string]any { return map[string]any{"type": kind} }
+func typeSchema(jsonType string) map[string]any { return map[string]any{"type": jsonType} }
 
 // outputMemberSchemas contains the schemas of the result members that describe the output of a job.
 var outputMemberSchemas = map[string]any{"stdout": typeSchema("string"), "stderr": typeSchema("string"),
@@ -79,32 +79,33 @@ var fullParamSchema = map[string]any{"type": "boolean",
 
 // tools lists the tools that agents can call.
 var tools = []tool{
-	{name: "list", method: "list", jobList: "jobs", extraParams: map[string]any{fullParam: fullParamSchema},
+	{name: "list", method: "list", jobListMember: "jobs", extraParams: map[string]any{fullParam: fullParamSchema},
 		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*toolCall).list},
 	{name: "show", method: "show", extraParams: map[string]any{fullParam: fullParamSchema},
 		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*toolCall).show},
 	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, extraResults: outputMemberSchemas,
 		call: (*toolCall).logs},
-	{name: "wait", method: "wait", jobList: "ended", extraParams: map[string]any{fullParam: fullParamSchema},
-		waits: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*toolCall).wait},
+	{name: "wait", method: "wait", jobListMember: "ended", extraParams: map[string]any{fullParam: fullParamSchema},
+		waitsForEnd: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*toolCall).wait},
 	{name: "why", method: "why", call: (*toolCall).why},
-	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*toolCall).enqueue},
-	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true,
+	{name: "enqueue", method: "enqueue", writes: true, isDestructive: true, runsCommands: true, call: (*toolCall).enqueue},
+	{name: "run_and_wait", method: "enqueue", writes: true, isDestructive: true, runsCommands: true, waitsForEnd: true,
 		resultMethod: "show", extraResults: endMemberSchemas,
 		extraParams: map[string]any{fullParam: fullParamSchema,
 			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
 		call: (*toolCall).runAndWait},
-	{name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idListBounds},
-		call: onSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
-	{name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idListBounds},
-		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
+	{name: "cancel", method: "cancel", writes: true, isDestructive: true, bounds: map[string]any{"ids": idListBounds},
+		call: callOnSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
+	{name: "retry", method: "retry", writes: true, isDestructive: true, runsCommands: true,
+		bounds: map[string]any{"ids": idListBounds},
+		call:   callOnSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
-// parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects jobs
-// of other users only if others is true.
-func (t *tool) parseArguments(raw json.RawMessage, others bool) (a arguments, err error) {
-	lacks := t.hiddenParams(others)
-	a.wait = defaultWait
+// parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects
+// jobs of other users only if allUsers is true.
+func (t *tool) parseArguments(raw json.RawMessage, allUsers bool) (a arguments, err error) {
+	lacks := t.hiddenParams(allUsers)
+	a.waitTime = defaultWait
 	rest := []byte{'{'}
 	err = queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		switch {
@@ -118,7 +119,7 @@ func (t *tool) parseArguments(raw json.RawMessage, others bool) (a arguments, er
 			rest = append(append(append(rest, key...), ':'), value...)
 			return err
 		case name == fullParam:
-			if err := json.Unmarshal(value, &a.full); err != nil {
+			if err := json.Unmarshal(value, &a.unabbreviated); err != nil {
 				return queue.Invalid(name, "must be true or false")
 			}
 			return nil
@@ -127,8 +128,8 @@ func (t *tool) parseArguments(raw json.RawMessage, others bool) (a arguments, er
 		if err := d.UnmarshalJSON(value); err != nil {
 			return queue.Invalid(name, "must be a duration, like 90 (seconds) or \"5m\"")
 		}
-		a.wait = time.Duration(d)
-		return checkWait(name, a.wait)
+		a.waitTime = time.Duration(d)
+		return checkWait(name, a.waitTime)
 	})
 	a.raw = append(rest, '}')
 	return a, err
@@ -159,23 +160,23 @@ func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
 		}
 	}
 	page, err := s.api.List(ctx, p)
-	if err != nil || a.full {
+	if err != nil || a.unabbreviated {
 		return page, err
 	}
 	jobs := []map[string]any{}
 	for i := range page.Jobs {
-		jobs = append(jobs, s.briefJob(&page.Jobs[i]))
+		jobs = append(jobs, s.abbreviateJob(&page.Jobs[i]))
 	}
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. The function id returns the job's id from them.
+// readOwnJobParams decodes parameters that name one job. The function jobIDOf returns the job's id from them.
 // readOwnJobParams returns an error if another user has enqueued the job. With Options.AllUsers, it accepts all
 // jobs.
-func readOwnJobParams[P any](s *toolCall, ctx context.Context, a arguments, id func(*P) control.JobID) (p P,
+func readOwnJobParams[P any](s *toolCall, ctx context.Context, a arguments, jobIDOf func(*P) control.JobID) (p P,
 	err error) {
 	if p, err = control.ParseParams[P](a.raw); err == nil {
-		err = s.checkOwnJobs(ctx, string(id(&p)))
+		err = s.checkOwnJobs(ctx, string(jobIDOf(&p)))
 	}
 	return p, err
 }
@@ -186,10 +187,10 @@ func (s *toolCall) show(ctx context.Context, a arguments) (any, error) {
 		return nil, err
 	}
 	d, err := s.api.Show(ctx, p)
-	if err != nil || a.full {
+	if err != nil || a.unabbreviated {
 		return d, err
 	}
-	answer := s.briefJob(&d.Job)
+	answer := s.abbreviateJob(&d.Job)
 	tty, _ := d.Spec["tty"].(bool)
 	setMember(answer, "output", readableOutput(d.Output, tty))
 	setMember(answer, "stderr", readableOutput(d.Stderr, tty))
@@ -211,11 +212,12 @@ func (s *toolCall) logs(ctx context.Context, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.output(ctx, p)
+	return s.readOutput(ctx, p)
 }
 
-// output returns the end of both output streams of a job. Where bytes are missing, a line in the output says so.
-func (s *toolCall) output(ctx context.Context, p control.Logs) (map[string]any, error) {
+// readOutput returns the end of both output streams of a job. Where bytes are missing, a line in the output says
+// so.
+func (s *toolCall) readOutput(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
 	}
@@ -254,8 +256,8 @@ func (s *toolCall) output(ctx context.Context, p control.Logs) (map[string]any, 
 
 // readableOutput returns output as valid UTF-8. It removes control sequences if the output comes from a
 // terminal.
-func readableOutput(output string, tty bool) string {
-	if tty {
+func readableOutput(output string, isTerminal bool) string {
+	if isTerminal {
 		return termtext.RenderText(output, false)
 	}
 	return strings.ToValidUTF8(output, "\ufffd")
@@ -280,7 +282,7 @@ func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 	ended := []any{}
 	stop, total := func() {}, float64(len(ids))
 	if len(ids) == 1 {
-		stop, total = s.follow(ctx, control.JobID(ids[0]), nil), 100
+		stop, total = s.followProgress(ctx, control.JobID(ids[0]), nil), 100
 	}
 	left, err := s.awaitJobs(ctx, p, func(e control.JobEndNotice) error {
 		stop()
@@ -288,10 +290,10 @@ func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 			done := total / float64(len(ids)) * float64(len(ended))
 			s.progress.report(ctx, done, total, fmt.Sprintf("job %s is %s", e.Job.ID, e.Job.State))
 		}()
-		if a.full {
+		if a.unabbreviated {
 			ended = append(ended, e.Job)
 		} else {
-			ended = append(ended, s.briefJob(&e.Job))
+			ended = append(ended, s.abbreviateJob(&e.Job))
 		}
 		return nil
 	})
@@ -302,14 +304,14 @@ func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 // awaitJobs waits for jobs like control.API.Wait. If the client closes the input during the wait, it returns
 // within lingerTime, as if the timeout in p had expired.
 func (s *toolCall) awaitJobs(
-	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
+	ctx context.Context, p control.Wait, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.waitCtx, giveUp)()
 	open := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
 	left, err := s.api.Wait(waiting, p, func(e control.JobEndNotice) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
-		return each(e)
+		return handleNotice(e)
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return control.WaitResult{UnfinishedIDs: open, TimedOut: true}, nil
@@ -333,14 +335,14 @@ func (s *toolCall) enqueue(ctx context.Context, a arguments) (any, error) {
 
 func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	a.noRetry = true
-	since := s.lastEvent(ctx)
+	since := s.lastEventSeq(ctx)
 	got, err := s.enqueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	id := control.JobID(got.(control.EnqueueResult).ID)
-	stop := s.follow(ctx, id, since)
-	left, err := s.awaitJobs(ctx, control.Wait{ID: id, Timeout: control.Duration(a.wait)},
+	stop := s.followProgress(ctx, id, since)
+	left, err := s.awaitJobs(ctx, control.Wait{ID: id, Timeout: control.Duration(a.waitTime)},
 		func(e control.JobEndNotice) error {
 			stop()
 			s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
@@ -355,10 +357,10 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
 			"details of job %[1]s, use the tool show")
 	}
-	if a.full {
+	if a.unabbreviated {
 		return d, nil
 	}
-	answer := s.briefJob(&d.Job)
+	answer := s.abbreviateJob(&d.Job)
 	if left.TimedOut {
 		answer["timed_out"] = true
 		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn "+
@@ -367,7 +369,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	if d.Attempts == 0 {
 		return answer, nil
 	}
-	output, err := s.output(ctx, control.Logs{ID: id})
+	output, err := s.readOutput(ctx, control.Logs{ID: id})
 	if err != nil {
 		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w", id, d.State, err)
 	}
@@ -376,14 +378,14 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// onSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
-// selection returns the part of the method's parameters that selects the jobs.
-func onSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
-	selection func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a arguments) (any, error) {
+// callOnSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
+// selectionOf returns the part of the method's parameters that selects the jobs.
+func callOnSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
+	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a arguments) (any, error) {
 	return func(s *toolCall, ctx context.Context, a arguments) (any, error) {
 		p, err := control.ParseParams[P](a.raw)
 		if err == nil {
-			err = s.ownSelection(ctx, selection(&p))
+			err = s.limitToOwnJobs(ctx, selectionOf(&p))
 		}
 		if err != nil {
 			return nil, err
@@ -392,9 +394,10 @@ func onSelection[P any](method func(api, context.Context, P) (control.BulkResult
 	}
 }
 
-// ownSelection limits a selection to the jobs of the caller. With Options.AllUsers, it only limits the number of ids.
-func (s *toolCall) ownSelection(ctx context.Context, p *control.Selection) (err error) {
-	ids := p.AllIDs()
+// limitToOwnJobs limits a selection to the jobs of the caller. With Options.AllUsers, it only limits the number
+// of ids.
+func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Selection) (err error) {
+	ids := selection.AllIDs()
 	if len(ids) > maxCallJobIDs {
 		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids),
 			maxCallJobIDs)
@@ -402,25 +405,25 @@ func (s *toolCall) ownSelection(ctx context.Context, p *control.Selection) (err 
 	if len(ids) > 0 || s.opt.AllUsers {
 		return s.checkOwnJobs(ctx, ids...)
 	}
-	p.User, err = s.callerName(ctx)
+	selection.User, err = s.callerName(ctx)
 	return err
 }
 
-// shortMembers lists the members of an abbreviated job. Members without a value are left out.
-var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts",
-	"exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms",
-	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
+// abbreviatedMembers lists the members of an abbreviated job. Members without a value are left out.
+var abbreviatedMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts",
+	"max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at",
+	"finished_at", "run_time_ms", "depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
-// briefJob returns a job in abbreviated form.
-func (s *toolCall) briefJob(j *control.Job) map[string]any {
+// abbreviateJob returns a job in abbreviated form.
+func (s *toolCall) abbreviateJob(j *control.Job) map[string]any {
 	raw, err := json.Marshal(j)
-	var all map[string]any
-	if err != nil || json.Unmarshal(raw, &all) != nil {
+	var allMembers map[string]any
+	if err != nil || json.Unmarshal(raw, &allMembers) != nil {
 		return map[string]any{"id": j.ID, "state": j.State}
 	}
 	short := map[string]any{}
-	for _, name := range shortMembers {
-		setMember(short, name, all[name])
+	for _, name := range abbreviatedMembers {
+		setMember(short, name, allMembers[name])
 	}
 	if s.opt.AllUsers {
 		setMember(short, "user", j.User)
@@ -434,7 +437,7 @@ func (s *toolCall) briefJob(j *control.Job) map[string]any {
 
 // setMember adds a member to an object if its value is not empty. It truncates long commands, errors and list
 // entries.
-func setMember(to map[string]any, name string, value any) {
+func setMember(object map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:
 		return
@@ -463,7 +466,7 @@ func setMember(to map[string]any, name string, value any) {
 			return
 		}
 	}
-	to[name] = value
+	object[name] = value
 }
 
 // truncateText shortens a text to maxShortTextChars characters.

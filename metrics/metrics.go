@@ -63,23 +63,24 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 
 // queueMetrics contains the values of one queue.
 type queueMetrics struct {
-	running, waiting, limit, paused float64
-	started                         int64                // number of started attempts
-	ended                           [len(outcomes)]int64 // numbers of ended attempts; the index is that in outcomes
-	waitTimes, runTimes             histogram
+	runningJobs, waitingJobs, concurrencyLimit, pausedValue float64
+	startedAttempts                                         int64
+	endedAttempts                                           [len(outcomes)]int64 // by index in outcomes
+	waitTimes, runTimes                                     histogram
 }
 
 // outcomes lists the values of the label outcome, which says how attempts ended.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
 // add adds the numbers and durations of attempts.
-func (q *queueMetrics) add(f *control.AttemptStatistics) {
-	q.started += f.Started
-	for i, n := range [...]int64{f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned} {
-		q.ended[i] += n
+func (q *queueMetrics) add(statistics *control.AttemptStatistics) {
+	q.startedAttempts += statistics.Started
+	for i, n := range [...]int64{statistics.Completed, statistics.Failed, statistics.Dead, statistics.Cancelled,
+		statistics.Returned} {
+		q.endedAttempts[i] += n
 	}
-	q.waitTimes.add(&f.WaitTimes)
-	q.runTimes.add(&f.RunTimes)
+	q.waitTimes.add(&statistics.WaitTimes)
+	q.runTimes.add(&statistics.RunTimes)
 }
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
@@ -120,12 +121,12 @@ func (c *collector) ensureQueue(name string) *queueMetrics {
 func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.ensureQueue(OtherQueues)
-		of.running, of.waiting = of.running+float64(q.Running), of.waiting+float64(q.Waiting)
+		of.runningJobs, of.waitingJobs = of.runningJobs+float64(q.Running), of.waitingJobs+float64(q.Waiting)
 		return
 	}
 	of := c.ensureQueue(q.Queue)
-	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency),
-		boolValue(q.Paused)
+	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.pausedValue = float64(q.Running), float64(q.Waiting),
+		float64(q.Concurrency), boolValue(q.Paused)
 }
 
 const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
@@ -163,26 +164,26 @@ var (
 
 // Describe implements prometheus.Collector. It lists the metrics itself, without calling Collect. So the
 // registry notices if Collect reports a metric that is not listed.
-func (c *collector) Describe(to chan<- *prometheus.Desc) {
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildDesc, startedDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
 		queueWaitingDesc, queueLimitDesc, queuePausedDesc, attemptsStartedDesc, attemptsEndedDesc, waitTimesDesc,
 		runTimesDesc} {
-		to <- d
+		descs <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(to chan<- prometheus.Metric) {
+func (c *collector) Collect(metricValues chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+		metricValues <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	count := func(d *prometheus.Desc, v int64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+		metricValues <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	st := &c.status
 	gauge(buildDesc, 1, st.Version)
-	gauge(startedDesc, toSeconds(st.StartedAt))
+	gauge(startedDesc, unixSeconds(st.StartedAt))
 	gauge(healthyDesc, boolValue(st.Health == "ok"))
 	gauge(drainingDesc, boolValue(st.Draining))
 	gauge(pausedDesc, boolValue(st.PausedAt != 0))
@@ -190,26 +191,26 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		gauge(jobsDesc, float64(n), state)
 	}
 	count(enqueuedDesc, st.EnqueuedTotal)
-	gauge(oldestReadyDesc, toSeconds(st.OldestReadySince))
+	gauge(oldestReadyDesc, unixSeconds(st.OldestReadySince))
 	gauge(workersDesc, float64(st.Workers.Busy), "busy")
 	gauge(workersDesc, float64(st.Workers.Idle), "idle")
 	gauge(databaseBytesDesc, float64(st.DatabaseBytes))
 	gauge(outputBytesDesc, float64(st.OutputBytes))
 	for name, q := range c.queues {
-		gauge(queueRunningDesc, q.running, name)
-		gauge(queueWaitingDesc, q.waiting, name)
-		gauge(queueLimitDesc, q.limit, name)
-		gauge(queuePausedDesc, q.paused, name)
-		count(attemptsStartedDesc, q.started, name)
-		for i, n := range q.ended {
+		gauge(queueRunningDesc, q.runningJobs, name)
+		gauge(queueWaitingDesc, q.waitingJobs, name)
+		gauge(queueLimitDesc, q.concurrencyLimit, name)
+		gauge(queuePausedDesc, q.pausedValue, name)
+		count(attemptsStartedDesc, q.startedAttempts, name)
+		for i, n := range q.endedAttempts {
 			count(attemptsEndedDesc, n, name, outcomes[i])
 		}
-		to <- &nativeHistogram{waitTimesDesc, name, &q.waitTimes}
-		to <- &nativeHistogram{runTimesDesc, name, &q.runTimes}
+		metricValues <- &nativeHistogram{waitTimesDesc, name, &q.waitTimes}
+		metricValues <- &nativeHistogram{runTimesDesc, name, &q.runTimes}
 	}
 }
 
-func toSeconds(at control.Time) float64 { return float64(at) / 1000 }
+func unixSeconds(at control.Time) float64 { return float64(at) / 1000 }
 
 func boolValue(b bool) float64 {
 	if b {
@@ -245,10 +246,10 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 		ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
 	out.Histogram = h
 	total, last, next := int64(0), int64(0), firstClassicBucket
-	var classic []*dto.Bucket
+	var classicBuckets []*dto.Bucket
 	addClassicBefore := func(i int) { // adds the classic buckets that end before bucket i
 		for ; next < i && next <= lastClassicBucket; next += classicBucketStep {
-			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
+			classicBuckets = append(classicBuckets, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
 				CumulativeCount: new(uint64(total))})
 		}
 	}
@@ -260,7 +261,7 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 		total, last = total+count, count
 	}
 	addClassicBefore(math.MaxInt)
-	h.Bucket, h.SampleCount = classic, new(uint64(total))
+	h.Bucket, h.SampleCount = classicBuckets, new(uint64(total))
 	return nil
 }
 

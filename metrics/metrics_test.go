@@ -26,36 +26,36 @@ func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, 
 	return control.Stats{Queues: []control.QueueStats{named}}, nil
 }
 
-func (f *fakeQueue) QueueList(_ context.Context, p control.QueueListParams) (list control.QueueList, err error) {
+func (f *fakeQueue) QueueList(_ context.Context, p control.QueueListParams) (page control.QueueList, err error) {
 	first := 0
 	if p.AfterName != "" {
 		if f.err != nil {
-			return list, f.err
+			return page, f.err
 		}
 		for f.queues[first].Queue <= p.AfterName {
 			first++
 		}
 	}
 	last := min(first+2, len(f.queues))
-	list.Queues = f.queues[first:last]
+	page.Queues = f.queues[first:last]
 	if last < len(f.queues) {
-		list.Next = f.queues[last-1].Queue
+		page.Next = f.queues[last-1].Queue
 	}
-	return list, nil
+	return page, nil
 }
 
-// queuesNamed returns n queues, ordered by name, with one running job each.
-func queuesNamed(n int) (list []control.QueueView) {
+// numberedQueues returns n queues, ordered by name, with one running job each.
+func numberedQueues(n int) (queues []control.QueueView) {
 	for i := range n {
-		list = append(list, control.QueueView{Queue: fmt.Sprintf("q%03d", i), Running: 1})
+		queues = append(queues, control.QueueView{Queue: fmt.Sprintf("q%03d", i), Running: 1})
 	}
-	return list
+	return queues
 }
 
 // The metrics contain the state of the queue, its statistics, and the queues of all pages.
 func TestMetricsContainAllPages(t *testing.T) {
 	var text strings.Builder
-	if err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5)}, &text); err != nil {
+	if err := WriteText(t.Context(), &fakeQueue{queues: numberedQueues(5)}, &text); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -71,7 +71,7 @@ func TestMetricsContainAllPages(t *testing.T) {
 // At most MaxQueues queues get their own label. The other queues are combined, except those that
 // are paused or have a limit.
 func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
-	queues := queuesNamed(MaxQueues + 4)
+	queues := numberedQueues(MaxQueues + 4)
 	queues[MaxQueues+1].Paused, queues[MaxQueues+2].Concurrency = true, 3
 	var text strings.Builder
 	if err := WriteText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
@@ -90,7 +90,7 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 func TestMetricsFailIfAPageFails(t *testing.T) {
 	var text strings.Builder
 	away := errors.New("away")
-	err := WriteText(t.Context(), &fakeQueue{queues: queuesNamed(5), err: away}, &text)
+	err := WriteText(t.Context(), &fakeQueue{queues: numberedQueues(5), err: away}, &text)
 	if !errors.Is(err, away) || text.Len() > 0 {
 		t.Errorf("wrote %q, %v; want nothing and the error", text.String(), err)
 	}

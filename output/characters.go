@@ -32,10 +32,9 @@ func LeadingPartial(text []byte) int {
 	return 0
 }
 
-// Tail returns at most limit bytes from the end of a text. The result begins with a complete
-// character.
-func Tail(text []byte, limit int) []byte {
-	excess := len(text) - limit
+// Tail returns at most maxBytes bytes from the end of a text. The result begins with a complete character.
+func Tail(text []byte, maxBytes int) []byte {
+	excess := len(text) - maxBytes
 	if excess <= 0 {
 		return text
 	}
@@ -46,22 +45,22 @@ func Tail(text []byte, limit int) []byte {
 // followed by p. If the last character is incomplete, completeCharacters holds its bytes back until the
 // rest of the character is read. So a piece of UTF-8 text always ends between two characters.
 func (st *stream) completeCharacters(p []byte) []byte {
-	if len(st.incomplete) > 0 {
-		p = append(st.incomplete, p...)
-		st.incomplete = nil
+	if len(st.incompleteChar) > 0 {
+		p = append(st.incompleteChar, p...)
+		st.incompleteChar = nil
 	}
 	end := len(p) - TrailingPartial(p)
 	if end < len(p) {
-		st.incomplete = append([]byte(nil), p[end:]...)
+		st.incompleteChar = append([]byte(nil), p[end:]...)
 	}
 	return p[:end]
 }
 
 // endHead ends the first half of a stream at a position between two characters. It adds the unused capacity of
 // the first half to the last half.
-func (st *stream) endHead(at int64) {
-	st.tail.region.capacity += st.head.region.capacity - at
-	st.head.region.capacity, st.tail.startPosition = at, at
+func (st *stream) endHead(endPosition int64) {
+	st.tail.region.capacity += st.head.region.capacity - endPosition
+	st.head.region.capacity, st.tail.startPosition = endPosition, endPosition
 }
 
 // alignTail makes the last half of a stream begin with a complete character. If the first bytes of a

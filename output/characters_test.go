@@ -29,13 +29,13 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, raw := range map[string][]byte{"inline": inline, "file": fileOf(t, l)} {
-			got, err := decode(raw)
+		for name, raw := range map[string][]byte{"inline": inline, "file": encodeLog(t, l)} {
+			got, err := decodeChunks(raw)
 			if name == "inline" {
 				got, err = decodeInline(raw)
 			}
-			if err != nil || texts(got)[0] != text {
-				t.Errorf("%s, cut at %d: got %q, %v", name, cut, texts(got)[0], err)
+			if err != nil || streamTexts(got)[0] != text {
+				t.Errorf("%s, cut at %d: got %q, %v", name, cut, streamTexts(got)[0], err)
 			}
 			chunks = append(chunks, got...)
 		}
@@ -78,7 +78,7 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 			}
 			l.Close()
 			var cursor output.Cursor
-			if got := texts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
+			if got := streamTexts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
 			if l.KeptBytes()+l.DroppedBytes() != int64(len(c.in)) || l.KeptBytes() > c.limit {
@@ -118,11 +118,11 @@ func TestTextStaysText(t *testing.T) {
 		}
 		end := output.Cursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
 		chunks = append(chunks, readAll(t, l, &end, 1000)...)
-		stored, err := decode(fileOf(t, l))
+		stored, err := decodeChunks(encodeLog(t, l))
 		if err != nil {
 			t.Fatal(err)
 		}
-		last, err := decodeTail(fileOf(t, l), rapid.IntRange(1, 100).Draw(t, "tail"))
+		last, err := decodeTail(encodeLog(t, l), rapid.IntRange(1, 100).Draw(t, "tail"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestMaskedTextStaysText(t *testing.T) {
 	l.Close()
 	var c output.Cursor
 	chunks := readAll(t, l, &c, 1000)
-	if got := texts(chunks)[0]; got != "ünd *** ënde" {
+	if got := streamTexts(chunks)[0]; got != "ünd *** ënde" {
 		t.Error(got)
 	}
 	if i := bytes.IndexFunc(chunks[0].Data, func(r rune) bool { return r == utf8.RuneError }); i >= 0 {

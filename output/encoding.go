@@ -19,9 +19,9 @@ const (
 
 // Encode encodes all bytes and gaps of the log. It returns nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
-	var at int64
+	var lastTime int64
 	err = l.readAll(MaxMemoryBytes, func(chunks []Chunk) error {
-		b, at = AppendChunks(b, at, chunks)
+		b, lastTime = AppendChunks(b, lastTime, chunks)
 		return nil
 	})
 	return b, err
@@ -43,13 +43,13 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it encodes
-// a gap. kept is the number of bytes of output in the result.
-func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
+// EncodeHead encodes about the first maxBytes bytes that the log keeps. For the rest of each stream, it encodes
+// a gap. keptBytes is the number of bytes of output in the result.
+func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
 	// Ignore the error, because the gaps below include bytes that cannot be read.
-	chunks, next, _, _ := l.Read(Cursor{}, max)
+	chunks, next, _, _ := l.Read(Cursor{}, maxBytes)
 	for _, c := range chunks {
-		kept += int64(len(c.Data))
+		keptBytes += int64(len(c.Data))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,13 +59,13 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 		}
 	}
 	b, _ = AppendChunks(nil, 0, chunks)
-	return b, kept
+	return b, keptBytes
 }
 
 // AppendChunks appends chunks to b as records. A record contains the time since the previous chunk, so the caller
 // passes the time of the chunk before the first one. The results are the extended b and the time of the last
 // chunk.
-func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
+func AppendChunks(b []byte, lastTime int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
 		switch {
@@ -74,14 +74,14 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 		case c.DamagedBytes > 0:
 			kind, n = kind|gapBit|damageBit, c.DamagedBytes
 		}
-		b = binary.AppendVarint(append(b, kind), c.Time-at)
+		b = binary.AppendVarint(append(b, kind), c.Time-lastTime)
 		b = append(binary.AppendUvarint(b, uint64(n)), c.Data...)
 		if c.DamagedBytes > 0 {
 			b = binary.AppendUvarint(b, uint64(c.Offset))
 		}
-		at = c.Time
+		lastTime = c.Time
 	}
-	return b, at
+	return b, lastTime
 }
 
 // damagedError returns the error for a log in a database row that contains an invalid record.
@@ -92,9 +92,9 @@ func damagedError(cause error) error {
 // maxRecordBytes limits the size of a record, so that a damaged length cannot use up all memory.
 const maxRecordBytes = 4 * MaxMemoryBytes
 
-// Decode calls the function each, in order, for the chunks of a log in a database row. If a record is
-// invalid or cut, Decode returns an error after it has passed on the chunks before this record.
-func Decode(r io.Reader, each func(Chunk) error) error {
+// Decode calls handleChunk, in order, for the chunks of a log in a database row. If a record is invalid or cut,
+// Decode returns an error after it has passed on the chunks before this record.
+func Decode(r io.Reader, handleChunk func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {
 		kind, err := in.ReadByte()
@@ -143,7 +143,7 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 				return damagedError(fmt.Errorf("a part of it is cut off: %w", err))
 			}
 		}
-		if err := each(c); err != nil {
+		if err := handleChunk(c); err != nil {
 			return err
 		}
 	}

@@ -35,25 +35,25 @@ type checkedExtent struct {
 // fileCapacity returns the number of bytes for which the file has space: the region's capacity and one extent.
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeFile writes bytes at an offset of a region in a file, and stores their checksums. *blocks is the number
+// writeFile writes bytes at an offset of a region in a file, and stores their checksums. *blockCount is the number
 // of blocks in the file, which writeFile updates.
-func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
-	overwritten := at + int64(len(p)) - r.fileCapacity()
+func writeFile(f *os.File, blockCount *int64, r *region, offset int64, p []byte) error {
+	overwritten := offset + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.extentAfter(overwritten-1):]
-	if err := writeBlocks(f, blocks, r, at, p); err != nil {
+	if err := writeBlocks(f, blockCount, r, offset, p); err != nil {
 		return err
 	}
 	for len(p) > 0 {
 		i := len(r.extents) - 1
-		if i < 0 || r.extents[i].offset+r.extents[i].byteCount != at || r.extents[i].byteCount == extentBytes {
-			r.extents = append(r.extents, extent{offset: at})
+		if i < 0 || r.extents[i].offset+r.extents[i].byteCount != offset || r.extents[i].byteCount == extentBytes {
+			r.extents = append(r.extents, extent{offset: offset})
 			i++
 		}
 		e := &r.extents[i]
 		n := min(extentBytes-e.byteCount, int64(len(p)))
 		e.checksum = crc32.Update(e.checksum, castagnoli(), p[:n])
 		e.byteCount += n
-		p, at = p[n:], at+n
+		p, offset = p[n:], offset+n
 	}
 	return nil
 }
@@ -69,21 +69,21 @@ func (r *region) extentAfter(at int64) int {
 
 // readFile reads bytes of a region from the file, and returns the number of bytes read. If the extent of
 // the next byte is damaged or missing, it returns ErrDamaged.
-func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) {
+func (s *blockStore) readFile(r *region, offset int64, p []byte) (n int, err error) {
 	for n < len(p) {
-		i := r.extentAfter(at+int64(n)) - 1
-		if i < 0 || at+int64(n) >= r.extents[i].offset+r.extents[i].byteCount {
+		i := r.extentAfter(offset+int64(n)) - 1
+		if i < 0 || offset+int64(n) >= r.extents[i].offset+r.extents[i].byteCount {
 			return n, ErrDamaged
 		}
 		e := r.extents[i]
 		if s.lastCheckedExtent.region != r || s.lastCheckedExtent.extent != e {
 			s.lastCheckedExtent.region, s.lastCheckedExtent.bytes = nil, slices.Grow(s.lastCheckedExtent.bytes[:0],
 				extentBytes)[:e.byteCount]
-			readBlock := func(number, from int64, p []byte) error {
-				_, err := s.file.ReadAt(p, r.fileBlockNumbers[number]*fileBlockBytes+from)
+			readBlock := func(blockNumber, blockOffset int64, p []byte) error {
+				_, err := s.file.ReadAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
 				return err
 			}
-			err := eachBlock(e.offset, s.lastCheckedExtent.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			err := visitBlocks(e.offset, s.lastCheckedExtent.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
 			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastCheckedExtent.bytes, castagnoli()) != e.checksum {
 				err = ErrDamaged
 			}
@@ -92,16 +92,16 @@ func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) 
 			}
 			s.lastCheckedExtent.region, s.lastCheckedExtent.extent = r, e
 		}
-		n += copy(p[n:], s.lastCheckedExtent.bytes[at+int64(n)-e.offset:])
+		n += copy(p[n:], s.lastCheckedExtent.bytes[offset+int64(n)-e.offset:])
 	}
 	return n, nil
 }
 
 // damagedBytes returns how many of n bytes count as damaged if the first of them, at the given offset, is
 // damaged: those in the same extent as the first byte, or all n if no extent contains it.
-func (r *region) damagedBytes(at, n int64) int64 {
-	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].byteCount {
-		return min(n, r.extents[i].offset+r.extents[i].byteCount-at)
+func (r *region) damagedBytes(offset, n int64) int64 {
+	if i := r.extentAfter(offset) - 1; i >= 0 && offset < r.extents[i].offset+r.extents[i].byteCount {
+		return min(n, r.extents[i].offset+r.extents[i].byteCount-offset)
 	}
 	return n
 }

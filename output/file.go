@@ -31,12 +31,12 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is the header of a record in a file: everything except the data.
 type header struct {
-	Chunk              // the chunk of the record, without Data
-	distance     int64 // distance in bytes to the stream's previous record; 0 for its first record
-	position     int64 // number of bytes that the stream had printed before this record
-	dataBytes    int64 // length of the data in bytes
-	dataChecksum uint32
-	headerBytes  int64 // length of the header in bytes
+	Chunk                    // the chunk of the record, without Data
+	prevRecordDistance int64 // distance in bytes to the stream's previous record; 0 for its first record
+	position           int64 // number of bytes that the stream had printed before this record
+	dataBytes          int64 // length of the data in bytes
+	dataChecksum       uint32
+	headerBytes        int64 // length of the header in bytes
 }
 
 // trailer is the last part of a file. doc.go describes the format.
@@ -75,19 +75,19 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(t.append(nil, at))
+	_, err = w.Write(t.appendTo(nil, at))
 	return err
 }
 
 // appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file.
-// For distance and position, see header.
-func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
+// For prevRecordDistance and position, see header.
+func appendFileRecord(b []byte, offset, prevRecordDistance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit
 	if c.DroppedBytes > 0 {
 		kind |= gapBit
 	}
-	b = binary.AppendUvarint(append(b, kind), uint64(distance))
+	b = binary.AppendUvarint(append(b, kind), uint64(prevRecordDistance))
 	b = binary.AppendVarint(b, c.Time)
 	b = binary.AppendUvarint(b, uint64(position))
 	b = binary.AppendUvarint(b, uint64(c.Length()))
@@ -126,7 +126,8 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if binary.LittleEndian.Uint32(b[end:]) != checksumAt(offset, b[:end]) {
 		return h, false
 	}
-	h = header{Chunk: Chunk{Stream: Stream(kind & 1), Time: time}, distance: int64(distance), position: int64(position)}
+	h = header{Chunk: Chunk{Stream: Stream(kind & 1), Time: time}, prevRecordDistance: int64(distance),
+		position: int64(position)}
 	h.dataChecksum, h.headerBytes = binary.LittleEndian.Uint32(b[end-checksumBytes:]), int64(end+checksumBytes)
 	if kind&gapBit != 0 {
 		h.DroppedBytes = int64(n)
@@ -138,8 +139,8 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	return h, ok && distance <= uint64(offset) && position < maxPrintedBytes
 }
 
-// append appends the encoded trailer to b. offset is the offset of the trailer in the file.
-func (t trailer) append(b []byte, offset int64) []byte {
+// appendTo appends the encoded trailer to b. offset is the offset of the trailer in the file.
+func (t trailer) appendTo(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, trailerKind)
 	for _, n := range []int64{t.lastRecordOffset[0], t.lastRecordOffset[1], t.printedBytes[0], t.printedBytes[1], offset} {
@@ -161,21 +162,22 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
-// DecodeFile passes every chunk of a file, in order, to a function. The file had size bytes when it was written.
-// For damaged or missing bytes, DecodeFile passes on a chunk that contains their number.
-func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
-	d := &fileReader{window: window{r: r, size: size, readAhead: readAheadBytes}, each: each}
+// DecodeFile passes every chunk of a file, in order, to handleChunk. The file had fileBytes bytes when it was
+// written. For damaged or missing bytes, DecodeFile passes on a chunk that contains their number.
+func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) error {
+	d := &fileReader{bufferedReader: bufferedReader{r: r, fileBytes: fileBytes, readAheadBytes: readAheadBytes},
+		handleChunk: handleChunk}
 	for at := int64(0); ; {
 		h, err := d.nextHeader(at)
 		if err == nil {
-			err = d.passRecord(&h, at)
+			err = d.emitRecord(&h, at)
 			at += h.headerBytes + h.dataBytes
 		} else if t, trailerErr := d.readTrailer(at); trailerErr == nil {
-			return d.passMissingAtEnd(t)
+			return d.emitMissingAtEnd(t)
 		} else if errors.Is(err, ErrDamaged) {
 			damagedFrom := at
 			if at, err = d.findRecord(at + 1); errors.Is(err, ErrDamaged) {
-				return d.passUnknownLoss(size - damagedFrom - int64(trailerBytes))
+				return d.emitUnknownLoss(fileBytes - damagedFrom - int64(trailerBytes))
 			}
 			d.skippedBytes += at - damagedFrom
 		}
@@ -187,9 +189,9 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 
 // fileReader reads an output file from its beginning to its end.
 type fileReader struct {
-	window
-	each          func(Chunk) error
-	passedOnBytes [2]int64 // by stream: number of bytes that were passed on, as data or as gaps
+	bufferedReader
+	handleChunk   func(Chunk) error
+	emittedBytes  [2]int64 // by stream: number of bytes that were passed on, as data or as gaps
 	printedBytes  [2]int64 // by stream: number of bytes up to the end of the last record with a valid header
 	lastChunkTime [2]int64 // by stream: time of the last chunk that was passed on
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
@@ -197,22 +199,22 @@ type fileReader struct {
 
 // nextHeader reads the header at an offset and checks that it fits the records before it. It returns
 // ErrDamaged if there is no such header.
-func (d *fileReader) nextHeader(at int64) (header, error) {
-	h, err := d.readHeader(at)
-	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.headerBytes+h.dataBytes > d.size) {
-		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
+func (d *fileReader) nextHeader(offset int64) (header, error) {
+	h, err := d.readHeader(offset)
+	if err == nil && (h.position < d.printedBytes[h.Stream] || offset+h.headerBytes+h.dataBytes > d.fileBytes) {
+		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, offset)
 	}
 	return h, err
 }
 
-// passRecord passes on the chunk of a record. If bytes of the stream are missing before the record, it
+// emitRecord passes on the chunk of a record. If bytes of the stream are missing before the record, it
 // first passes on a gap for them. It skips a record with damaged data, so that these bytes are missing
 // before the next record.
-func (d *fileReader) passRecord(h *header, at int64) error {
+func (d *fileReader) emitRecord(h *header, offset int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
 	if h.dataBytes > 0 {
-		data, err := d.readExactly(at+h.headerBytes, int(h.dataBytes))
+		data, err := d.readExactly(offset+h.headerBytes, int(h.dataBytes))
 		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataChecksum {
 			return nil
 		}
@@ -221,108 +223,107 @@ func (d *fileReader) passRecord(h *header, at int64) error {
 		}
 		c.Data = bytes.Clone(data)
 	}
-	if err := d.passMissing(c.Stream, c.Time, h.position); err != nil {
+	if err := d.emitMissing(c.Stream, c.Time, h.position); err != nil {
 		return err
 	}
-	d.passedOnBytes[c.Stream] += c.Length()
+	d.emittedBytes[c.Stream] += c.Length()
 	d.lastChunkTime[c.Stream] = c.Time
-	return d.each(c)
+	return d.handleChunk(c)
 }
 
-// passMissing passes on a gap for the bytes of a stream that are missing before a position. at is the time
-// of the gap.
-func (d *fileReader) passMissing(s Stream, at, position int64) error {
-	n := position - d.passedOnBytes[s]
+// emitMissing passes on a gap for the bytes of a stream that are missing before a position. gapTime is
+// the time of the gap.
+func (d *fileReader) emitMissing(s Stream, gapTime, position int64) error {
+	n := position - d.emittedBytes[s]
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, Time: at, DamagedBytes: n, Offset: d.passedOnBytes[s]}
-	d.passedOnBytes[s] = position
-	return d.each(c)
+	c := Chunk{Stream: s, Time: gapTime, DamagedBytes: n, Offset: d.emittedBytes[s]}
+	d.emittedBytes[s] = position
+	return d.handleChunk(c)
 }
 
-// passMissingAtEnd passes on a gap for each stream whose last bytes are missing.
-func (d *fileReader) passMissingAtEnd(t trailer) error {
-	return errors.Join(d.passMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]), d.passMissing(Stderr,
-		d.lastChunkTime[1],
-		t.printedBytes[1]))
+// emitMissingAtEnd passes on a gap for each stream whose last bytes are missing.
+func (d *fileReader) emitMissingAtEnd(t trailer) error {
+	return errors.Join(d.emitMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]),
+		d.emitMissing(Stderr, d.lastChunkTime[1], t.printedBytes[1]))
 }
 
-// passUnknownLoss passes on gaps for what is missing in a file without a trailer. The last n bytes of the
-// file contain no valid record, so it is unknown to which stream they belong. The same is true for bytes
-// that were skipped earlier, if no later record of their stream exists.
-func (d *fileReader) passUnknownLoss(n int64) error {
-	if err := d.passMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
+// emitUnknownLoss passes on gaps for what is missing in a file without a trailer. The last invalidBytes
+// bytes of the file contain no valid record, so it is unknown to which stream they belong. The same is true for
+// bytes that were skipped earlier, if no later record of their stream exists.
+func (d *fileReader) emitUnknownLoss(invalidBytes int64) error {
+	if err := d.emitMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
 		return err
 	}
-	if n == 0 && d.skippedBytes == 0 {
+	if invalidBytes == 0 && d.skippedBytes == 0 {
 		return nil // only the trailer is damaged or missing, so no output is lost
 	}
-	return d.each(Chunk{
+	return d.handleChunk(Chunk{
 		Time:          max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
-		DamagedBytes:  max(1, n+d.skippedBytes),
+		DamagedBytes:  max(1, invalidBytes+d.skippedBytes),
 		StreamUnknown: true,
 	})
 }
 
-// findRecord returns the offset of the first valid record or trailer at or after the offset at. It returns
+// findRecord returns the offset of the first valid record or trailer at or after this offset. It returns
 // ErrDamaged if it finds neither.
-func (d *fileReader) findRecord(at int64) (int64, error) {
-	for ; ; at++ {
-		b, err := d.readExactly(at, 1)
+func (d *fileReader) findRecord(offset int64) (int64, error) {
+	for ; ; offset++ {
+		b, err := d.readExactly(offset, 1)
 		if err != nil {
 			return 0, err
 		}
 		switch {
 		case b[0] == trailerKind:
-			_, err = d.readTrailer(at)
+			_, err = d.readTrailer(offset)
 		case b[0]&^(gapBit|1) == fileRecordBit:
-			_, err = d.nextHeader(at)
+			_, err = d.nextHeader(offset)
 		default:
 			continue
 		}
 		if !errors.Is(err, ErrDamaged) {
-			return at, err
+			return offset, err
 		}
 	}
 }
 
 // readHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
-func (w *window) readHeader(at int64) (header, error) {
-	b, err := w.readUpTo(at, maxHeaderBytes)
+func (w *bufferedReader) readHeader(offset int64) (header, error) {
+	b, err := w.readUpTo(offset, maxHeaderBytes)
 	if err != nil {
 		return header{}, err
 	}
-	if h, ok := parseHeader(b, at); ok {
+	if h, ok := parseHeader(b, offset); ok {
 		return h, nil
 	}
-	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, at)
+	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, offset)
 }
 
 // readTrailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
-func (w *window) readTrailer(at int64) (trailer, error) {
-	if at+int64(trailerBytes) != w.size {
+func (w *bufferedReader) readTrailer(offset int64) (trailer, error) {
+	if offset+int64(trailerBytes) != w.fileBytes {
 		return trailer{}, ErrDamaged
 	}
-	b, err := w.readExactly(at, trailerBytes)
+	b, err := w.readExactly(offset, trailerBytes)
 	if err != nil {
 		return trailer{}, err
 	}
-	if t, ok := parseTrailer(b, at); ok {
+	if t, ok := parseTrailer(b, offset); ok {
 		return t, nil
 	}
 	return trailer{}, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
 }
 
-// CheckFile checks a file that had size bytes when it was written. It returns the number of bytes of output
+// CheckFile checks a file that had fileBytes bytes when it was written. It returns the number of bytes of output
 // that are damaged or lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
-func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
-	err = DecodeFile(r, size, func(c Chunk) error {
-		damaged += c.DamagedBytes
+func CheckFile(r io.ReaderAt, fileBytes int64) (damagedBytes int64, err error) {
+	err = DecodeFile(r, fileBytes, func(c Chunk) error {
+		damagedBytes += c.DamagedBytes
 		return nil
 	})
 	if err == nil {
-		_, err = (&window{r: r, size: size}).readTrailer(size - int64(trailerBytes))
+		_, err = (&bufferedReader{r: r, fileBytes: fileBytes}).readTrailer(fileBytes - int64(trailerBytes))
 	}
-	return damaged, err
+	return damagedBytes, err
 }

@@ -73,16 +73,16 @@ type Log struct {
 	streams      [2]stream // indexed by Stream
 	pieceCount   int64     // number of pieces stored until now, which is also the number of the next piece
 	store        blockStore
-	closed       bool
-	discarded    bool          // Discard was called
+	isClosed     bool
+	isDiscarded  bool          // Discard was called
 	changeSignal chan struct{} // closed at the next change; nil if no reader waits
 	masks        [2]*mask      // indexed by Stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	writtenBytes int64  // number of bytes written until now, without those in incomplete
-	incomplete   []byte // first bytes of a character whose other bytes have not been read yet
+	writtenBytes   int64  // number of bytes written until now, without those in incompleteChar
+	incompleteChar []byte // first bytes of a character whose other bytes have not been read yet
 	// alignedStart is the position at which the last half began after the last alignTail. A complete character
 	// begins there.
 	alignedStart int64
@@ -98,38 +98,38 @@ type streamHalf struct {
 	region        region
 }
 
-// New returns a log that keeps at most limit bytes of each stream. When the log exceeds MaxMemoryBytes, it
-// calls createFile and then keeps its bytes in this file. Discard deletes the file.
-func New(limit int64, createFile func() (*os.File, error)) *Log {
+// New returns a log that keeps at most maxBytesPerStream bytes of each stream. When the log exceeds
+// MaxMemoryBytes, it calls createFile and then keeps its bytes in this file. Discard deletes the file.
+func New(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
-		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
+		maxPieceCount: int(min(max(maxBytesPerStream/bytesPerPiece, minPieces), maxPieces)),
 		store:         blockStore{createFile: createFile},
 	}
 	for s := range l.streams {
 		st := &l.streams[s]
-		st.head.region.capacity = (limit + 1) / 2
-		st.tail.startPosition, st.tail.region.capacity = (limit+1)/2, limit/2
+		st.head.region.capacity = (maxBytesPerStream + 1) / 2
+		st.tail.startPosition, st.tail.region.capacity = (maxBytesPerStream+1)/2, maxBytesPerStream/2
 	}
 	return l
 }
 
-// Append adds a copy of the bytes p. They were read at the given time, in milliseconds since 1970. Bytes that
-// cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this character only after
-// its other bytes were added or the log was closed.
-func (l *Log) Append(s Stream, at int64, p []byte) {
+// Append adds a copy of the bytes p. readTime is the time at which they were read, in milliseconds since
+// 1970. Bytes that cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this
+// character only after its other bytes were added or the log was closed.
+func (l *Log) Append(s Stream, readTime int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(p) == 0 || l.closed || l.discarded {
+	if len(p) == 0 || l.isClosed || l.isDiscarded {
 		return
 	}
 	if m := l.masks[s]; m != nil {
 		p = m.process(p)
 	}
-	l.storeWithinLimit(s, at, l.streams[s].completeCharacters(p))
+	l.storeWithinLimit(s, readTime, l.streams[s].completeCharacters(p))
 }
 
 // storeWithinLimit stores bytes that end between two characters. The caller holds mu.
-func (l *Log) storeWithinLimit(s Stream, at int64, p []byte) {
+func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	if len(p) == 0 {
 		return
 	}
@@ -139,7 +139,7 @@ func (l *Log) storeWithinLimit(s Stream, at int64, p []byte) {
 			n -= int64(TrailingPartial(p[:n]))
 			st.endHead(st.writtenBytes + n)
 		}
-		l.addPiece(s, &st.head, at, p[:n])
+		l.addPiece(s, &st.head, readTime, p[:n])
 		p = p[n:]
 	}
 	// If p is longer than the last half, only the last bytes of p can be kept, so drop the others.
@@ -150,14 +150,14 @@ func (l *Log) storeWithinLimit(s Stream, at int64, p []byte) {
 	}
 	if len(p) > 0 {
 		st.tail.dropBefore(st.writtenBytes + int64(len(p)) - st.tail.region.capacity)
-		l.addPiece(s, &st.tail, at, p)
+		l.addPiece(s, &st.tail, readTime, p)
 	}
 	l.wakeReaders()
 }
 
 // addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes cannot be
 // stored, they leave a gap.
-func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
+func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
 	st.writtenBytes += n
@@ -174,11 +174,11 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 		return
 	}
 	h.keptBytes += n
-	if follows && l.joinsPiece(last, at, piecesInUse) {
+	if follows && l.joinsPiece(last, readTime, piecesInUse) {
 		last.byteCount += n
 		return
 	}
-	h.pieces.push(piece{number: l.pieceCount, position: pos, byteCount: n, time: at})
+	h.pieces.push(piece{number: l.pieceCount, position: pos, byteCount: n, time: readTime})
 	l.pieceCount++
 }
 
@@ -195,19 +195,19 @@ const (
 	maxPieces        = 8192 // largest maxPieceCount
 )
 
-// joinsPiece reports whether new bytes, read at the given time, must be added to last, the last piece of their
+// joinsPiece reports whether new bytes, read at readTime, must be added to lastPiece, the last piece of their
 // stream. piecesInUse is the current number of pieces.
-func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
+func (l *Log) joinsPiece(lastPiece *piece, readTime int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
 	case piecesInUse >= l.maxPieceCount:
 		return true
-	case last.byteCount >= MaxMemoryBytes:
+	case lastPiece.byteCount >= MaxMemoryBytes:
 		return false
 	case excess > 0:
-		return at-last.time < joinWithinMillis<<(excess*maxDoublings/(l.maxPieceCount/2))
+		return readTime-lastPiece.time < joinWithinMillis<<(excess*maxDoublings/(l.maxPieceCount/2))
 	}
-	return last.number == l.pieceCount-1 && at-last.time < joinWithinMillis
+	return lastPiece.number == l.pieceCount-1 && readTime-lastPiece.time < joinWithinMillis
 }
 
 // dropBefore drops the bytes before a position from the half.
@@ -229,30 +229,30 @@ func (h *streamHalf) dropBefore(position int64) {
 // ErrDiscarded is the error of Log.Read after Log.Discard.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns chunks with about limit bytes in total, from the cursor c on, and the cursor for the next
+// Read returns chunks with about maxBytes bytes in total, from the cursor c on, and the cursor for the next
 // Read. done means that no chunks will follow. Chunks of UTF-8 text begin and end between two characters.
-func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool, err error) {
+func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
 		c[s] = l.resolvePosition(&l.streams[s], c[s])
 	}
 	next = c
-	if l.discarded {
+	if l.isDiscarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var remaining [2][2][]piece // by stream, the unread pieces of its first and last half
+	var unreadPieces [2][2][]piece // by stream, the unread pieces of its first and last half
 	for s := range l.streams {
 		st := &l.streams[s]
-		remaining[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
+		unreadPieces[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
 	}
-	buffer := make([]byte, min(l.maxBytesAfter(c), int64(max(limit, 0))))
+	buffer := make([]byte, min(l.maxBytesAfter(c), int64(max(maxBytes, 0))))
 	for {
-		s, p, h := l.takeOldest(&remaining)
+		s, p, h := l.takeOldestPiece(&unreadPieces)
 		if p == nil {
 			break
 		}
-		if limit <= 0 {
+		if maxBytes <= 0 {
 			return chunks, next, false, nil
 		}
 		if gap := p.position - next[s]; gap > 0 {
@@ -260,7 +260,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			next[s] = p.position
 		}
 		skip := next[s] - p.position
-		n := min(p.byteCount-skip, int64(limit))
+		n := min(p.byteCount-skip, int64(maxBytes))
 		data := buffer[:n:n]
 		got, err := l.store.read(&h.region, next[s]-h.startPosition, data)
 		switch {
@@ -281,43 +281,43 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
-			n = cmp.Or(complete, n) // if limit is smaller than one character, return a part of the character
+			n = cmp.Or(complete, n) // if maxBytes is smaller than one character, return a part of the character
 			data = data[:n:n]
 		}
 		buffer = buffer[n:]
 		chunks = append(chunks, Chunk{Stream: s, Time: p.time, Data: data})
 		next[s] += n
-		limit -= int(n)
+		maxBytes -= int(n)
 		if n < p.byteCount-skip {
 			return chunks, next, false, nil
 		}
 	}
 	for s := range l.streams { // add a gap for bytes at the end that could not be stored
-		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.closed {
+		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.isClosed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
 		}
 	}
-	return chunks, next, l.closed, nil
+	return chunks, next, l.isClosed, nil
 }
 
-// resolvePosition converts c, the position of a cursor in one stream, to a position that is not negative. If the
+// resolvePosition converts the position of a cursor in one stream to a position that is not negative. If the
 // last half begins with the rest of a cut character, resolvePosition first drops this rest. The caller holds mu.
-func (l *Log) resolvePosition(st *stream, c int64) int64 {
-	if l.discarded {
-		return max(0, c)
+func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
+	if l.isDiscarded {
+		return max(0, cursorPosition)
 	}
 	l.alignTail(st)
-	if c >= 0 {
-		return c
+	if cursorPosition >= 0 {
+		return cursorPosition
 	}
-	c = max(0, st.writtenBytes+c)
+	cursorPosition = max(0, st.writtenBytes+cursorPosition)
 	for _, h := range []*streamHalf{&st.head, &st.tail} {
-		if list := h.pieces.afterPosition(c); len(list) > 0 && list[0].position < c {
-			c += l.continuationBytes(h, &list[0], c)
+		if list := h.pieces.afterPosition(cursorPosition); len(list) > 0 && list[0].position < cursorPosition {
+			cursorPosition += l.continuationBytes(h, &list[0], cursorPosition)
 		}
 	}
-	return c
+	return cursorPosition
 }
 
 // maxBytesAfter returns an upper bound for the number of bytes after a cursor. The caller holds mu.
@@ -329,21 +329,21 @@ func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	return n
 }
 
-// takeOldest removes and returns the oldest of the remaining pieces, with its stream and half. It returns a
+// takeOldestPiece removes and returns the oldest of the remaining pieces, with its stream and half. It returns a
 // nil piece if none remain.
-func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
-	var from *[]piece
-	for i := range remaining {
-		list, source := &remaining[i][0], &l.streams[i].head
+func (l *Log) takeOldestPiece(unreadPieces *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
+	var oldestList *[]piece
+	for i := range unreadPieces {
+		list, source := &unreadPieces[i][0], &l.streams[i].head
 		if len(*list) == 0 {
-			list, source = &remaining[i][1], &l.streams[i].tail
+			list, source = &unreadPieces[i][1], &l.streams[i].tail
 		}
 		if len(*list) > 0 && (p == nil || (*list)[0].number < p.number) {
-			s, p, h, from = Stream(i), &(*list)[0], source, list
+			s, p, h, oldestList = Stream(i), &(*list)[0], source, list
 		}
 	}
 	if p != nil {
-		*from = (*from)[1:]
+		*oldestList = (*oldestList)[1:]
 	}
 	return s, p, h
 }
@@ -357,7 +357,7 @@ func (l *Log) ChangeSignal() <-chan struct{} {
 		l.changeSignal = make(chan struct{})
 	}
 	signal := l.changeSignal
-	if l.closed || l.discarded {
+	if l.isClosed || l.isDiscarded {
 		l.wakeReaders()
 	}
 	return signal
@@ -368,12 +368,12 @@ func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.streams {
-		if st := &l.streams[s]; !l.closed && !l.discarded {
+		if st := &l.streams[s]; !l.isClosed && !l.isDiscarded {
 			l.storeWithinLimit(Stream(s), time.Now().UnixMilli(), l.flushIncomplete(Stream(s)))
 			l.alignTail(st)
 		}
 	}
-	l.closed = true
+	l.isClosed = true
 	l.wakeReaders()
 }
 
@@ -381,8 +381,8 @@ func (l *Log) Close() {
 // may begin a secret text. Call it when no more bytes follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
-	p := st.incomplete
-	st.incomplete = nil
+	p := st.incompleteChar
+	st.incompleteChar = nil
 	if m := l.masks[s]; m != nil {
 		p = append(p, m.flush()...)
 	}
@@ -407,7 +407,7 @@ func (l *Log) Discard() {
 			h.pieces, h.region = pieces{}, region{capacity: h.region.capacity}
 		}
 	}
-	l.discarded = true
+	l.isDiscarded = true
 	l.wakeReaders()
 }
 

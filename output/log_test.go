@@ -22,10 +22,10 @@ func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// readAll reads the chunks after a cursor, at most max bytes with each call of Read.
-func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max int) (chunks []output.Chunk) {
+// readAll reads the chunks after a cursor, at most maxBytes with each call of Read.
+func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, maxBytes int) (chunks []output.Chunk) {
 	for {
-		some, next, _, err := l.Read(*c, max)
+		some, next, _, err := l.Read(*c, maxBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +37,8 @@ func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max 
 	}
 }
 
-// texts returns the text of each stream. A gap is written as its size in brackets.
-func texts(chunks []output.Chunk) (s [2]string) {
+// streamTexts returns the text of each stream. A gap is written as its size in brackets.
+func streamTexts(chunks []output.Chunk) (s [2]string) {
 	for _, c := range chunks {
 		if c.DroppedBytes > 0 {
 			s[c.Stream] += fmt.Sprintf("[%d]", c.DroppedBytes)
@@ -69,7 +69,7 @@ func TestHeadAndTailAreKept(t *testing.T) {
 			}
 			l.Close()
 			var cursor output.Cursor
-			got := texts(readAll(t, l, &cursor, 1<<20))
+			got := streamTexts(readAll(t, l, &cursor, 1<<20))
 			if got != [2]string{"", c.want} {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
@@ -129,7 +129,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	var c output.Cursor
 	want := [2]string{strings.Repeat("a", output.MaxMemoryBytes) + "b",
 		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
-	if got := texts(readAll(t, l, &c, 100_000)); got != want {
+	if got := streamTexts(readAll(t, l, &c, 100_000)); got != want {
 		t.Errorf("the streams have %d and %d bytes, or differ from the %d and %d bytes that were written",
 			len(got[0]), len(got[1]), len(want[0]), len(want[1]))
 	}
@@ -175,21 +175,21 @@ func TestUnstorableBytesAreAGap(t *testing.T) {
 	l.Append(output.Stdout, 3, []byte("and on"))
 	l.Close()
 	var c output.Cursor
-	if got, want := texts(readAll(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
+	if got, want := streamTexts(readAll(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
 		t.Errorf("got %q, want %q", got[0], want)
 	}
 }
 
-// model is a simple log that keeps all bytes in memory. It computes which bytes a Log must keep.
-type model struct {
-	limit   int       // limit of the Log, in bytes of each stream
-	written [2][]byte // all bytes of each stream
+// logModel is a simple log that keeps all bytes in memory. It computes which bytes a Log must keep.
+type logModel struct {
+	limitBytes   int       // limit of the Log for each stream
+	writtenBytes [2][]byte // all bytes of each stream
 }
 
-// keeps reports whether a Log with the same bytes keeps the byte at a position of a stream.
-func (m *model) keeps(s, pos int) bool {
-	n := len(m.written[s])
-	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
+// keepsByte reports whether a Log with the same bytes keeps the byte at a position of a stream.
+func (m *logModel) keepsByte(stream, pos int) bool {
+	n := len(m.writtenBytes[stream])
+	return pos < (m.limitBytes+1)/2 || pos >= n-m.limitBytes/2 && pos < n
 }
 
 // A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the
@@ -198,8 +198,8 @@ func (m *model) keeps(s, pos int) bool {
 func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		m := model{limit: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
-		l := output.New(int64(m.limit), createFileIn(dir))
+		m := logModel{limitBytes: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
+		l := output.New(int64(m.limitBytes), createFileIn(dir))
 		defer l.Discard()
 		var c output.Cursor
 		var got []output.Chunk
@@ -220,35 +220,35 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 				p[i] = next & 0x7f // each byte is one character, because limits cut only between characters
 			}
 			l.Append(output.Stream(s), 1, p)
-			m.written[s] = append(m.written[s], p...)
+			m.writtenBytes[s] = append(m.writtenBytes[s], p...)
 		}
 		l.Close()
 		got = append(got, readAll(t, l, &c, rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "last max"))...)
-		m.check(t, got)
+		m.checkChunks(t, got)
 		var afresh output.Cursor
-		m.check(t, readAll(t, l, &afresh, 1<<20))
+		m.checkChunks(t, readAll(t, l, &afresh, 1<<20))
 	})
 }
 
-// check checks that the chunks contain every byte that a Log keeps, and gaps for exactly the other bytes.
-func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chunk) {
+// checkChunks checks that the chunks contain every byte that a Log keeps, and gaps for exactly the other bytes.
+func (m *logModel) checkChunks(t interface{ Fatalf(string, ...any) }, chunks []output.Chunk) {
 	var pos [2]int
 	for _, c := range chunks {
 		s := int(c.Stream)
 		for range c.DroppedBytes {
-			if m.keeps(s, pos[s]) {
-				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.written[s]))
+			if m.keepsByte(s, pos[s]) {
+				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.writtenBytes[s]))
 			}
 			pos[s]++
 		}
-		if pos[s]+len(c.Data) > len(m.written[s]) || !bytes.Equal(c.Data, m.written[s][pos[s]:pos[s]+len(c.Data)]) {
+		if pos[s]+len(c.Data) > len(m.writtenBytes[s]) || !bytes.Equal(c.Data, m.writtenBytes[s][pos[s]:pos[s]+len(c.Data)]) {
 			t.Fatalf("stream %d: %d bytes at %d differ from the written bytes", s, len(c.Data), pos[s])
 		}
 		pos[s] += len(c.Data)
 	}
 	for s := range pos {
-		if pos[s] != len(m.written[s]) {
-			t.Fatalf("stream %d: got %d bytes, want %d", s, pos[s], len(m.written[s]))
+		if pos[s] != len(m.writtenBytes[s]) {
+			t.Fatalf("stream %d: got %d bytes, want %d", s, pos[s], len(m.writtenBytes[s]))
 		}
 	}
 }
@@ -284,16 +284,16 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, raw := range map[string][]byte{"inline": inline, "file": fileOf(t, l)} {
-			got, err := decode(raw)
+		for name, raw := range map[string][]byte{"inline": inline, "file": encodeLog(t, l)} {
+			got, err := decodeChunks(raw)
 			if name == "inline" {
 				got, err = decodeInline(raw)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].Time != want[len(want)-1].Time {
-				t.Errorf("limit %d: got %q, want %q", limit, texts(got), texts(want))
+			if streamTexts(got) != streamTexts(want) || len(got) == 0 || got[len(got)-1].Time != want[len(want)-1].Time {
+				t.Errorf("limit %d: got %q, want %q", limit, streamTexts(got), streamTexts(want))
 			}
 		}
 		l.Discard()
@@ -326,7 +326,7 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 			n += int64(len(c.Data))
 			return nil
 		})
-		if got := texts(chunks); got != c.want || n != kept || err != nil {
+		if got := streamTexts(chunks); got != c.want || n != kept || err != nil {
 			t.Errorf("at most %d bytes: got %q with %d bytes, returned %d, %v; want %q", c.max, got, n, kept, err, c.want)
 		}
 	}
@@ -392,28 +392,28 @@ func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
 	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
-	before := heap()
+	before := heapBytes()
 	for i := range n {
 		l.Append(output.Stream(i%2), int64(i/100), []byte{byte(i / 2)})
 	}
-	if grown := heap() - before; grown > 2<<20 {
+	if grown := heapBytes() - before; grown > 2<<20 {
 		t.Errorf("the log takes %d bytes, want 2 MiB at most", grown)
 	}
 	l.Close()
-	m := model{limit: 1 << 20}
+	m := logModel{limitBytes: 1 << 20}
 	for i := range n {
-		m.written[i%2] = append(m.written[i%2], byte(i/2))
+		m.writtenBytes[i%2] = append(m.writtenBytes[i%2], byte(i/2))
 	}
 	var c output.Cursor
-	m.check(t, readAll(t, l, &c, 1<<20))
+	m.checkChunks(t, readAll(t, l, &c, 1<<20))
 }
 
-// heap returns the number of bytes of the heap that are in use.
-func heap() int64 {
+// heapBytes returns the number of bytes of the heap that are in use.
+func heapBytes() int64 {
 	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	var memStats runtime.MemStats
+	runtime.ReadMemStats(&memStats)
+	return int64(memStats.HeapAlloc)
 }
 
 // A negative position in a cursor counts back from the end of the stream, at most to the beginning.

@@ -5,9 +5,9 @@ import "bytes"
 // maskText is the text that replaces each secret text. See docs/decisions/0060.
 const maskText = "***"
 
-// MaskText returns text with each occurrence of one of the given texts replaced by ***.
-func MaskText(text []byte, texts [][]byte) []byte {
-	for _, t := range texts {
+// MaskText returns text with each occurrence of one of the secrets replaced by ***.
+func MaskText(text []byte, secrets [][]byte) []byte {
+	for _, t := range secrets {
 		if len(t) > 0 {
 			text = bytes.ReplaceAll(text, t, []byte(maskText))
 		}
@@ -15,14 +15,14 @@ func MaskText(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// SetMaskedTexts makes the log replace each of the given texts in the output by ***, even if a text arrives in
-// several pieces. The log holds back bytes that may be the beginning of such a text, until enough bytes
-// follow to decide. Call SetMaskedTexts before the first Append.
-func (l *Log) SetMaskedTexts(texts [][]byte) {
+// SetMaskedTexts makes the log replace each of the secrets in the output by ***, even if a secret arrives in
+// several pieces. The log holds back bytes that may be the beginning of a secret, until enough bytes follow
+// to decide. Call SetMaskedTexts before the first Append.
+func (l *Log) SetMaskedTexts(secrets [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.masks {
-		l.masks[s] = newMask(texts)
+		l.masks[s] = newMask(secrets)
 	}
 }
 
@@ -31,7 +31,7 @@ func (l *Log) SetMaskedTexts(texts [][]byte) {
 // It searches for each text with the algorithm of Knuth, Morris and Pratt. So the time per byte does not
 // depend on the length of the texts. Occurrences that overlap in the stream are replaced by one ***.
 type mask struct {
-	texts        []maskedText
+	maskedTexts  []maskedText
 	pendingBytes []byte // bytes that are held back
 	pendingStart int64  // position in the stream of the first byte in pendingBytes
 	foundSpans   []span // positions of the found texts, in stream order; they do not overlap
@@ -47,17 +47,17 @@ type maskedText struct {
 	matchedBytes int // length of the longest prefix of the text with which the stream ends
 }
 
-// span is the position of a found text in the stream. replaced means that the *** for this text was already
-// returned.
+// span is the position of a found text in the stream. isReplaced means that the *** for this text was
+// already returned.
 type span struct {
 	begin, end int64
-	replaced   bool
+	isReplaced bool
 }
 
-// newMask returns a mask that searches for the given texts. It ignores empty texts.
-func newMask(texts [][]byte) *mask {
+// newMask returns a mask that searches for the secrets. It ignores empty secrets.
+func newMask(secrets [][]byte) *mask {
 	m := &mask{}
-	for _, text := range texts {
+	for _, text := range secrets {
 		if len(text) == 0 {
 			continue
 		}
@@ -72,7 +72,7 @@ func newMask(texts [][]byte) *mask {
 			}
 			t.fallback[i+1] = int32(n)
 		}
-		m.texts = append(m.texts, t)
+		m.maskedTexts = append(m.maskedTexts, t)
 	}
 	return m
 }
@@ -83,15 +83,15 @@ func (m *mask) process(p []byte) []byte {
 	for _, b := range p {
 		m.pendingBytes = append(m.pendingBytes, b)
 		end := m.pendingStart + int64(len(m.pendingBytes))
-		for i := range m.texts {
-			if t := &m.texts[i]; t.matchNext(b) {
+		for i := range m.maskedTexts {
+			if t := &m.maskedTexts[i]; t.matchNext(b) {
 				m.recordMatch(end-int64(len(t.text)), end)
 			}
 		}
 	}
 	safe := m.pendingStart + int64(len(m.pendingBytes))
-	for i := range m.texts {
-		safe = min(safe, m.pendingStart+int64(len(m.pendingBytes)-m.texts[i].matchedBytes))
+	for i := range m.maskedTexts {
+		safe = min(safe, m.pendingStart+int64(len(m.pendingBytes)-m.maskedTexts[i].matchedBytes))
 	}
 	return m.releasePending(safe)
 }
@@ -120,7 +120,7 @@ func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
 	for n := len(m.foundSpans); n > 0 && m.foundSpans[n-1].end > begin; n-- {
 		last := m.foundSpans[n-1]
-		found.begin, found.replaced = min(found.begin, last.begin), found.replaced || last.replaced
+		found.begin, found.isReplaced = min(found.begin, last.begin), found.isReplaced || last.isReplaced
 		m.foundSpans = m.foundSpans[:n-1]
 	}
 	m.foundSpans = append(m.foundSpans, found)
@@ -128,24 +128,24 @@ func (m *mask) recordMatch(begin, end int64) {
 
 // releasePending returns the pending bytes before the given position, with *** for found texts, and removes them
 // from pendingBytes. No text that is found later may begin before this position.
-func (m *mask) releasePending(safe int64) []byte {
+func (m *mask) releasePending(endPosition int64) []byte {
 	var out []byte
 	at := m.pendingStart
-	for len(m.foundSpans) > 0 && m.foundSpans[0].begin < safe {
+	for len(m.foundSpans) > 0 && m.foundSpans[0].begin < endPosition {
 		f := &m.foundSpans[0]
 		out = append(out, m.pendingBytes[at-m.pendingStart:max(at, f.begin)-m.pendingStart]...)
-		if !f.replaced {
-			out, f.replaced = append(out, maskText...), true
+		if !f.isReplaced {
+			out, f.isReplaced = append(out, maskText...), true
 		}
-		at = min(f.end, safe)
-		if f.end > safe {
-			f.begin = safe
+		at = min(f.end, endPosition)
+		if f.end > endPosition {
+			f.begin = endPosition
 			break
 		}
 		m.foundSpans = m.foundSpans[1:]
 	}
-	out = append(out, m.pendingBytes[at-m.pendingStart:safe-m.pendingStart]...)
-	m.pendingBytes = append(m.pendingBytes[:0], m.pendingBytes[safe-m.pendingStart:]...)
-	m.pendingStart = safe
+	out = append(out, m.pendingBytes[at-m.pendingStart:endPosition-m.pendingStart]...)
+	m.pendingBytes = append(m.pendingBytes[:0], m.pendingBytes[endPosition-m.pendingStart:]...)
+	m.pendingStart = endPosition
 	return out
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // maskedContent returns the content of a log that masks texts, after the given pieces of one stream were appended.
-func maskedContent(texts [][]byte, pieces ...string) string {
+func maskedContent(secrets [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
-	l.SetMaskedTexts(texts)
+	l.SetMaskedTexts(secrets)
 	for _, p := range pieces {
 		l.Append(output.Stdout, 1, []byte(p))
 	}
@@ -61,11 +61,11 @@ func TestMaskedTexts(t *testing.T) {
 
 // maskNaively masks a complete text in the simplest way. It replaces each group of overlapping
 // occurrences of secret texts by one ***.
-func maskNaively(texts [][]byte, printed []byte) string {
-	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
-	for _, text := range texts {
-		for at := range printed {
-			if len(text) > 0 && bytes.HasPrefix(printed[at:], text) {
+func maskNaively(secrets [][]byte, printedText []byte) string {
+	inside, joined := make([]bool, len(printedText)), make([]bool, len(printedText)+1)
+	for _, text := range secrets {
+		for at := range printedText {
+			if len(text) > 0 && bytes.HasPrefix(printedText[at:], text) {
 				for i := range text {
 					inside[at+i] = true
 					joined[at+i] = joined[at+i] || i > 0
@@ -74,7 +74,7 @@ func maskNaively(texts [][]byte, printed []byte) string {
 		}
 	}
 	var b strings.Builder
-	for i, c := range printed {
+	for i, c := range printedText {
 		switch {
 		case !inside[i]:
 			b.WriteByte(c)

@@ -17,38 +17,38 @@ type piece struct {
 // pieces is the queue of the pieces in one half of a stream, sorted by number and by position. Adding a
 // piece at the end and dropping the first one take constant time on average.
 type pieces struct {
-	list         []piece
-	droppedCount int // number of dropped pieces at the beginning of list
+	items        []piece
+	droppedCount int // number of dropped pieces at the beginning of items
 }
 
-func (p *pieces) len() int { return len(p.list) - p.droppedCount }
+func (p *pieces) len() int { return len(p.items) - p.droppedCount }
 
 func (p *pieces) first() *piece {
 	if p.len() == 0 {
 		return nil
 	}
-	return &p.list[p.droppedCount]
+	return &p.items[p.droppedCount]
 }
 
 func (p *pieces) last() *piece {
 	if p.len() == 0 {
 		return nil
 	}
-	return &p.list[len(p.list)-1]
+	return &p.items[len(p.items)-1]
 }
 
-func (p *pieces) push(added piece) { p.list = append(p.list, added) }
+func (p *pieces) push(newPiece piece) { p.items = append(p.items, newPiece) }
 
 func (p *pieces) dropFirst() {
 	p.droppedCount++
 	// Delete moves at most as many pieces as were dropped, so a drop takes constant time on average.
-	if p.droppedCount > len(p.list)/2 {
-		p.list, p.droppedCount = slices.Delete(p.list, 0, p.droppedCount), 0
+	if p.droppedCount > len(p.items)/2 {
+		p.items, p.droppedCount = slices.Delete(p.items, 0, p.droppedCount), 0
 	}
 }
 
 // afterPosition returns the pieces that contain bytes at or after a position.
 func (p *pieces) afterPosition(pos int64) []piece {
-	list := p.list[p.droppedCount:]
+	list := p.items[p.droppedCount:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].position+list[i].byteCount > pos }):]
 }

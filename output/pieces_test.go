@@ -51,8 +51,8 @@ func TestPieceCostIsConstant(t *testing.T) {
 		t.Errorf("of %d pieces %d were moved and %d dropped", total, moved, dropped)
 	}
 	for k, q := range l.allPieces() {
-		if cap(q.list) > 4*l.maxPieceCount {
-			t.Errorf("list %d has room for %d pieces", k, cap(q.list))
+		if cap(q.items) > 4*l.maxPieceCount {
+			t.Errorf("list %d has room for %d pieces", k, cap(q.items))
 		}
 	}
 }
@@ -260,12 +260,12 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 }
 
 // flipBit changes one bit of the byte at an offset of a file.
-func flipBit(f *os.File, at int64) error {
+func flipBit(f *os.File, offset int64) error {
 	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, at); err != nil {
+	if _, err := f.ReadAt(b, offset); err != nil {
 		return err
 	}
 	b[0] ^= 4
-	_, err := f.WriteAt(b, at)
+	_, err := f.WriteAt(b, offset)
 	return err
 }

@@ -46,8 +46,8 @@ const (
 // write writes bytes at an offset of a region. p must not be longer than the capacity of the region, and
 // the offset must not be before the end of an earlier write. If write fails, the old bytes that p would
 // have overwritten are lost.
-func (s *blockStore) write(r *region, at int64, p []byte) error {
-	if s.file == nil && s.writeMemory(r, at, p) {
+func (s *blockStore) write(r *region, offset int64, p []byte) error {
+	if s.file == nil && s.writeMemory(r, offset, p) {
 		return nil
 	}
 	if s.file == nil {
@@ -55,12 +55,12 @@ func (s *blockStore) write(r *region, at int64, p []byte) error {
 			return err
 		}
 	}
-	return writeFile(s.file, &s.fileBlockCount, r, at, p)
+	return writeFile(s.file, &s.fileBlockCount, r, offset, p)
 }
 
 // writeMemory writes bytes of a region to memory. If there is no room for them, it writes nothing and
 // returns false.
-func (s *blockStore) writeMemory(r *region, at int64, p []byte) bool {
+func (s *blockStore) writeMemory(r *region, offset int64, p []byte) bool {
 	last := -1 // index of the last block of the region; -1 if it has none
 	for i := range s.memBlocks {
 		b := &s.memBlocks[i]
@@ -68,19 +68,19 @@ func (s *blockStore) writeMemory(r *region, at int64, p []byte) bool {
 			continue
 		}
 		last = i
-		overwritten := min(max(0, at+int64(len(p))-r.capacity-b.offset), int64(len(b.bytes)))
+		overwritten := min(max(0, offset+int64(len(p))-r.capacity-b.offset), int64(len(b.bytes)))
 		b.offset, b.bytes, s.memBytes = b.offset+overwritten, b.bytes[overwritten:], s.memBytes-overwritten
 	}
 	if s.memBytes+int64(len(p)) > MaxMemoryBytes {
 		return false
 	}
-	if last < 0 || s.memBlocks[last].end() != at {
+	if last < 0 || s.memBlocks[last].end() != offset {
 		s.memBlocks = slices.DeleteFunc(s.memBlocks, func(b memBlock) bool { return len(b.bytes) == 0 })
 		if len(s.memBlocks) == maxMemBlocks {
 			return false
 		}
 		last = len(s.memBlocks)
-		s.memBlocks = append(s.memBlocks, memBlock{region: r, offset: at})
+		s.memBlocks = append(s.memBlocks, memBlock{region: r, offset: offset})
 	}
 	s.memBlocks[last].bytes = append(s.memBlocks[last].bytes, p...)
 	s.memBytes += int64(len(p))
@@ -93,48 +93,48 @@ func (s *blockStore) moveToFile() error {
 	if err != nil {
 		return err
 	}
-	var blocks int64
+	var blockCount int64
 	for _, b := range s.memBlocks {
 		if err == nil {
-			err = writeFile(f, &blocks, b.region, b.offset, b.bytes)
+			err = writeFile(f, &blockCount, b.region, b.offset, b.bytes)
 		}
 	}
 	if err != nil {
 		for _, b := range s.memBlocks {
 			b.region.fileBlockNumbers, b.region.extents = nil, nil
 		}
-		discard(f)
+		deleteFile(f)
 		return err
 	}
-	s.memBlocks, s.memBytes, s.file, s.fileBlockCount = nil, 0, f, blocks
+	s.memBlocks, s.memBytes, s.file, s.fileBlockCount = nil, 0, f, blockCount
 	return nil
 }
 
-// writeBlocks writes bytes to the blocks of a region in a file. *blocks is the number of blocks in the
+// writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the
 // file, which writeBlocks updates.
-func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
-	return eachBlock(at, p, fileBlockBytes, r.fileCapacity(), func(number, from int64, p []byte) error {
-		for int64(len(r.fileBlockNumbers)) <= number {
+func writeBlocks(f *os.File, blockCount *int64, r *region, offset int64, p []byte) error {
+	return visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
+		for int64(len(r.fileBlockNumbers)) <= blockNumber {
 			r.fileBlockNumbers = append(r.fileBlockNumbers, noBlock)
 		}
-		if r.fileBlockNumbers[number] == noBlock {
-			r.fileBlockNumbers[number] = *blocks
-			*blocks++
+		if r.fileBlockNumbers[blockNumber] == noBlock {
+			r.fileBlockNumbers[blockNumber] = *blockCount
+			*blockCount++
 		}
-		_, err := f.WriteAt(p, r.fileBlockNumbers[number]*fileBlockBytes+from)
+		_, err := f.WriteAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
 		return err
 	})
 }
 
 // read reads bytes of a region, from the given offset on, and returns the number of bytes read. If the next byte
 // is damaged, it returns ErrDamaged.
-func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
+func (s *blockStore) read(r *region, offset int64, p []byte) (int, error) {
 	if s.file != nil {
-		return s.readFile(r, at, p)
+		return s.readFile(r, offset, p)
 	}
 	for _, b := range s.memBlocks {
-		if b.region == r && at >= b.offset && at < b.end() {
-			copy(p, b.bytes[at-b.offset:])
+		if b.region == r && offset >= b.offset && offset < b.end() {
+			copy(p, b.bytes[offset-b.offset:])
 		}
 	}
 	return len(p), nil
@@ -143,26 +143,27 @@ func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
 // discard frees the memory and deletes the file.
 func (s *blockStore) discard() {
 	if s.file != nil {
-		discard(s.file)
+		deleteFile(s.file)
 	}
 	*s = blockStore{}
 }
 
-func discard(f *os.File) {
+func deleteFile(f *os.File) {
 	f.Close() // ignore the error, because the file is deleted
 	os.Remove(f.Name())
 }
 
-// eachBlock divides the bytes p, which begin at an offset of a region, into one part for each block. For each
-// part, it calls the function process with the number of the block, the offset in the block, and the bytes. Each
-// block has size bytes. The region is a ring of capacity bytes.
-func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
-	for at %= capacity; len(p) > 0; at %= capacity {
-		n := min(int64(len(p)), size-at%size, capacity-at)
-		if err := process(at/size, at%size, p[:n]); err != nil {
+// visitBlocks divides the bytes p, which begin at an offset of a region, into one part for each block. For
+// each part, it calls the function process with the number of the block, the offset in the block, and the
+// bytes. Each block has blockBytes bytes. The region is a ring of capacity bytes.
+func visitBlocks(offset int64, p []byte, blockBytes, capacity int64,
+	process func(blockNumber, blockOffset int64, p []byte) error) error {
+	for offset %= capacity; len(p) > 0; offset %= capacity {
+		n := min(int64(len(p)), blockBytes-offset%blockBytes, capacity-offset)
+		if err := process(offset/blockBytes, offset%blockBytes, p[:n]); err != nil {
 			return err
 		}
-		p, at = p[n:], at+n
+		p, offset = p[n:], offset+n
 	}
 	return nil
 }

@@ -10,22 +10,22 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail passes the chunks at the end of a file, in order, to a function. The file had size bytes when it was
-// written. The chunks contain at least the given number of bytes from the end of each stream, and the gaps between
+// DecodeTail passes the chunks at the end of a file, in order, to handleChunk. The file had fileBytes bytes when
+// it was written. The chunks contain at least tailBytes bytes from the end of each stream, and the gaps between
 // them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes are damaged, it returns
-// ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
-func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
-	if size <= 0 || tail <= 0 {
+// ErrDamaged without calling handleChunk. DecodeFile can then read the undamaged part.
+func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(Chunk) error) error {
+	if fileBytes <= 0 || tailBytes <= 0 {
 		return nil
 	}
-	w := &window{r: r, size: size}
-	t, err := w.readTrailer(size - int64(trailerBytes))
+	w := &bufferedReader{r: r, fileBytes: fileBytes}
+	t, err := w.readTrailer(fileBytes - int64(trailerBytes))
 	if err != nil {
 		return err
 	}
 	var records []record
 	for s := range t.lastRecordOffset {
-		list, err := w.lastRecords(t, Stream(s), tail)
+		list, err := w.lastRecords(t, Stream(s), tailBytes)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 		}
 	}
 	for _, rec := range records {
-		if err := each(rec.Chunk); err != nil {
+		if err := handleChunk(rec.Chunk); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ type record struct {
 
 // loadRecordData reads all data of a record and verifies the checksum. It then keeps only about the last
 // wantedBytes bytes, in rec.Data.
-func (w *window) loadRecordData(rec *record) error {
+func (w *bufferedReader) loadRecordData(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
 		return nil
@@ -75,10 +75,10 @@ func (w *window) loadRecordData(rec *record) error {
 
 // lastRecords returns the last records of a stream, in reverse order. It returns as many records as are
 // needed for wantedBytes bytes of data.
-func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
-	const perByte = 2 // maximum number of records per byte of data, because a gap may precede each byte
-	end, position := w.size-int64(trailerBytes), t.printedBytes[s]
-	for at, maxRecords := t.lastRecordOffset[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
+func (w *bufferedReader) lastRecords(t trailer, s Stream, wantedBytes int) (records []record, err error) {
+	const recordsPerByte = 2 // maximum number of records per byte of data, because a gap may precede each byte
+	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
+	for at, maxRecords := t.lastRecordOffset[s], recordsPerByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
@@ -90,55 +90,56 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		n := int(min(h.dataBytes, int64(wantedBytes)))
-		list = append(list, record{h, at, n})
+		records = append(records, record{h, at, n})
 		wantedBytes -= n
-		if h.distance == 0 {
+		if h.prevRecordDistance == 0 {
 			break
 		}
-		end, position, at = at, h.position, at-h.distance
+		end, position, at = at, h.position, at-h.prevRecordDistance
 	}
-	return list, nil
+	return records, nil
 }
 
-// window reads bytes of a file through a buffer. It may read more bytes than requested, and then serves
+// bufferedReader reads bytes of a file through a buffer. It may read more bytes than requested, and then serves
 // later reads from the buffer.
-type window struct {
-	r         io.ReaderAt
-	size      int64
-	readAhead int    // number of bytes to read in one call if the file is read from its beginning to its end; 0 otherwise
-	offset    int64  // offset in the file of the first byte in buf
-	buf       []byte // buffered bytes of the file
+type bufferedReader struct {
+	r              io.ReaderAt
+	fileBytes      int64
+	readAheadBytes int    // bytes to read in one call while the file is read from beginning to end; 0 otherwise
+	offset         int64  // offset in the file of the first byte in buf
+	buf            []byte // buffered bytes of the file
 }
 
-// windowBytes is the minimum number of bytes that a window reads in one call if the last read was nearby in the file.
-const windowBytes = 4 << 10
+// minReadBytes is the minimum number of bytes that a bufferedReader reads in one call if the last read was
+// nearby in the file.
+const minReadBytes = 4 << 10
 
 // readExactly reads n bytes, from the given offset on. The returned bytes are valid until the next read. If the
 // file has fewer bytes, readExactly returns ErrDamaged.
-func (w *window) readExactly(at int64, n int) ([]byte, error) {
-	b, err := w.readUpTo(at, n)
+func (w *bufferedReader) readExactly(offset int64, n int) ([]byte, error) {
+	b, err := w.readUpTo(offset, n)
 	if err == nil && len(b) < n {
-		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, at+int64(len(b)))
+		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, offset+int64(len(b)))
 	}
 	return b, err
 }
 
 // readUpTo reads at least one and at most n bytes, from the given offset on. If the file ends before this
 // offset, readUpTo returns ErrDamaged.
-func (w *window) readUpTo(at int64, n int) ([]byte, error) {
-	n = int(min(int64(n), w.size-at))
-	if n <= 0 || at < 0 {
-		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.size)
+func (w *bufferedReader) readUpTo(offset int64, n int) ([]byte, error) {
+	n = int(min(int64(n), w.fileBytes-offset))
+	if n <= 0 || offset < 0 {
+		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.fileBytes)
 	}
-	if at < w.offset || at+int64(n) > w.offset+int64(len(w.buf)) {
-		begin, end := at, at+int64(n)
-		switch near := len(w.buf) > 0 && at > w.offset-windowBytes && at < w.offset+2*windowBytes; {
-		case w.readAhead > 0:
-			end = min(w.size, max(end, begin+int64(w.readAhead)))
-		case near && at < w.offset:
-			begin = max(0, min(begin, end-windowBytes))
+	if offset < w.offset || offset+int64(n) > w.offset+int64(len(w.buf)) {
+		begin, end := offset, offset+int64(n)
+		switch near := len(w.buf) > 0 && offset > w.offset-minReadBytes && offset < w.offset+2*minReadBytes; {
+		case w.readAheadBytes > 0:
+			end = min(w.fileBytes, max(end, begin+int64(w.readAheadBytes)))
+		case near && offset < w.offset:
+			begin = max(0, min(begin, end-minReadBytes))
 		case near:
-			end = min(w.size, max(end, begin+windowBytes))
+			end = min(w.fileBytes, max(end, begin+minReadBytes))
 		}
 		w.offset, w.buf = begin, slices.Grow(w.buf[:0], int(end-begin))[:end-begin]
 		got, err := w.r.ReadAt(w.buf, begin)
@@ -147,10 +148,10 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 		case err != nil && err != io.EOF:
 			w.buf = nil
 			return nil, err
-		case at >= begin+int64(got): // the file was truncated after it was opened
+		case offset >= begin+int64(got): // the file was truncated after it was opened
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}
-	b := w.buf[at-w.offset:]
+	b := w.buf[offset-w.offset:]
 	return b[:min(n, len(b))], nil
 }

@@ -17,17 +17,17 @@ import (
 // countingReader counts the reads from a file, and the bytes read.
 type countingReader struct {
 	io.ReaderAt
-	reads, bytes int
+	readCount, readBytes int
 }
 
-func (c *countingReader) ReadAt(p []byte, at int64) (int, error) {
-	c.reads++
-	c.bytes += len(p)
-	return c.ReaderAt.ReadAt(p, at)
+func (c *countingReader) ReadAt(p []byte, offset int64) (int, error) {
+	c.readCount++
+	c.readBytes += len(p)
+	return c.ReaderAt.ReadAt(p, offset)
 }
 
-// fileOf returns a log in the file format.
-func fileOf(t interface{ Fatal(...any) }, l *output.Log) []byte {
+// encodeLog returns a log in the file format.
+func encodeLog(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
 	if err := l.EncodeTo(&b); err != nil {
 		t.Fatal(err)
@@ -35,21 +35,21 @@ func fileOf(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	return b.Bytes()
 }
 
-// decode returns all chunks of a file.
-func decode(raw []byte) (chunks []output.Chunk, err error) {
-	return decodeCut(raw, int64(len(raw)))
+// decodeChunks returns all chunks of a file.
+func decodeChunks(raw []byte) (chunks []output.Chunk, err error) {
+	return decodeCutFile(raw, int64(len(raw)))
 }
 
-// decodeCut returns all chunks of a file that had size bytes before it was cut.
-func decodeCut(raw []byte, size int64) (chunks []output.Chunk, err error) {
-	err = output.DecodeFile(bytes.NewReader(raw), size,
+// decodeCutFile returns all chunks of a file that had originalBytes bytes before it was cut.
+func decodeCutFile(raw []byte, originalBytes int64) (chunks []output.Chunk, err error) {
+	err = output.DecodeFile(bytes.NewReader(raw), originalBytes,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// decodeTail returns the chunks that DecodeTail passes on for a file and the last n bytes of each stream.
-func decodeTail(raw []byte, n int) (chunks []output.Chunk, err error) {
-	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), n,
+// decodeTail returns the chunks that DecodeTail passes on for the last tailBytes bytes of each stream in a file.
+func decodeTail(raw []byte, tailBytes int) (chunks []output.Chunk, err error) {
+	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), tailBytes,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
@@ -67,8 +67,8 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 			l.Append(output.Stream(rapid.IntRange(0, 1).Draw(t, "stream")), at, p)
 		}
 		l.Close()
-		raw := fileOf(t, l)
-		whole, err := decode(raw)
+		raw := encodeLog(t, l)
+		whole, err := decodeChunks(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, got := texts(whole), texts(end)
+		all, got := streamTexts(whole), streamTexts(end)
 		for s := range all {
 			var kept int
 			for _, c := range end {
@@ -138,7 +138,7 @@ func TestTailReadsLittle(t *testing.T) {
 		l := output.New(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
-		raw := fileOf(t, l)
+		raw := encodeLog(t, l)
 		r := &countingReader{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
 		err := output.DecodeTail(r, int64(len(raw)), n,
@@ -146,17 +146,17 @@ func TestTailReadsLittle(t *testing.T) {
 		if err != nil || kept != [2]int{n, n} {
 			t.Errorf("%s: got %v bytes of the streams, %v", c.name, kept, err)
 		}
-		if r.bytes > c.most || r.reads > 3*n || r.bytes > len(raw)/4 {
-			t.Errorf("%s: read %d bytes in %d reads of a file of %d bytes, want at most %d", c.name, r.bytes, r.reads, len(raw),
-				c.most)
+		if r.readBytes > c.most || r.readCount > 3*n || r.readBytes > len(raw)/4 {
+			t.Errorf("%s: read %d bytes in %d reads of a file of %d bytes, want at most %d", c.name,
+				r.readBytes, r.readCount, len(raw), c.most)
 		}
 		l.Discard()
 	}
 }
 
-// restore joins chunks to the printed text of each stream, with a ? for each damaged byte and a - for each dropped
-// byte.
-func restore(chunks []output.Chunk) (streams [2]string) {
+// restoreStreams joins chunks to the printed text of each stream, with a ? for each damaged byte and a - for each
+// dropped byte.
+func restoreStreams(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
 		if c.DamagedBytes > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
 			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
@@ -195,18 +195,18 @@ func mixedLog(t *testing.T) *output.Log {
 // If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks
 // show exactly which bytes are missing, and contain all other bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
-	raw := fileOf(t, mixedLog(t))
-	chunks, err := decode(raw)
+	raw := encodeLog(t, mixedLog(t))
+	chunks, err := decodeChunks(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := restore(chunks)
+	want := restoreStreams(chunks)
 	for at := range raw {
 		for _, flip := range []byte{0x01, 0xff} {
 			harmed := bytes.Clone(raw)
 			harmed[at] ^= flip
-			chunks, err := decode(harmed)
-			got := restore(chunks)
+			chunks, err := decodeChunks(harmed)
+			got := restoreStreams(chunks)
 			if err != nil || !equalExceptDamage(got[0], want[0]) || !equalExceptDamage(got[1], want[1]) {
 				t.Fatalf("damage at byte %d: %v, got %q, want %q", at, err, got, want)
 			}
@@ -218,8 +218,9 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 				t.Errorf("damage at byte %d: CheckFile does not detect it", at)
 			}
 			end, err := decodeTail(harmed, 100)
-			if err != nil && !errors.Is(err, output.ErrDamaged) || err == nil && !strings.HasSuffix(want[0], restore(end)[0]) {
-				t.Errorf("damage at byte %d: the tail is %q, %v", at, restore(end), err)
+			if err != nil && !errors.Is(err, output.ErrDamaged) ||
+				err == nil && !strings.HasSuffix(want[0], restoreStreams(end)[0]) {
+				t.Errorf("damage at byte %d: the tail is %q, %v", at, restoreStreams(end), err)
 			}
 		}
 	}
@@ -231,9 +232,9 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 // If a file is damaged in several places, or if whole blocks are damaged or overwritten by other bytes of
 // the file, only the damaged records are lost.
 func TestDamageInManyPlaces(t *testing.T) {
-	raw := fileOf(t, mixedLog(t))
-	chunks, _ := decode(raw)
-	want := restore(chunks)
+	raw := encodeLog(t, mixedLog(t))
+	chunks, _ := decodeChunks(raw)
+	want := restoreStreams(chunks)
 	rapid.Check(t, func(t *rapid.T) {
 		harmed := bytes.Clone(raw)
 		for range rapid.IntRange(1, 4).Draw(t, "places") {
@@ -246,8 +247,8 @@ func TestDamageInManyPlaces(t *testing.T) {
 				copy(harmed[at:at+n], raw[from:])
 			}
 		}
-		chunks, err := decode(harmed)
-		got := restore(chunks)
+		chunks, err := decodeChunks(harmed)
+		got := restoreStreams(chunks)
 		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailerBytes:], raw[len(raw)-trailerBytes:])
 		for s := range got {
 			if unknown { // the trailer is damaged, so the number of missing bytes at the end is unknown
@@ -275,7 +276,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l.Append(output.Stderr, 2, []byte(lost))
 	l.Append(output.Stdout, 3, []byte("after\n"))
 	l.Close()
-	raw := fileOf(t, l)
+	raw := encodeLog(t, l)
 	raw[bytes.Index(raw, []byte(lost))-1] ^= 1
 	for _, unknown := range []bool{false, true} {
 		damaged := "a header"
@@ -283,7 +284,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 			damaged += " and the trailer"
 			raw[len(raw)-1] ^= 1
 		}
-		chunks, err := decode(raw)
+		chunks, err := decodeChunks(raw)
 		last := chunks[len(chunks)-1]
 		if err != nil || last.StreamUnknown != unknown || !unknown && last.Stream != output.Stderr ||
 			last.DamagedBytes < int64(len(lost)) {
@@ -298,17 +299,18 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 
 // A record inside some output does not count as a record of the file.
 func TestOutputContainingRecordsIsText(t *testing.T) {
-	inner := fileOf(t, mixedLog(t))
+	inner := encodeLog(t, mixedLog(t))
 	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	l.Append(output.Stdout, 1, []byte("before\n"))
 	l.Append(output.Stdout, 2000, inner)
 	l.Append(output.Stdout, 4000, []byte("after\n"))
 	l.Close()
-	raw := fileOf(t, l)
+	raw := encodeLog(t, l)
 	raw[bytes.Index(raw, inner)-5] ^= 1 // damages the header of the record that contains inner
-	chunks, err := decode(raw)
-	if got, want := restore(chunks)[0], "before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
+	chunks, err := decodeChunks(raw)
+	if got, want := restoreStreams(chunks)[0],
+		"before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
 		t.Errorf("DecodeFile returned %q, %v", got, err)
 	}
 }
@@ -318,15 +320,15 @@ const trailerBytes = 53 // length of the trailer in bytes
 // If a file was cut at any byte, DecodeFile passes on the records before the cut and a chunk that
 // reports the rest as lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
-	raw := fileOf(t, mixedLog(t))
-	whole, err := decode(raw)
+	raw := encodeLog(t, mixedLog(t))
+	whole, err := decodeChunks(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := restore(whole)
+	want := restoreStreams(whole)
 	for cut := range raw {
-		chunks, err := decodeCut(raw[:cut], int64(len(raw)))
-		got := restore(chunks)
+		chunks, err := decodeCutFile(raw[:cut], int64(len(raw)))
+		got := restoreStreams(chunks)
 		for s := range got {
 			if kept := strings.TrimRight(got[s], "?"); err != nil || !strings.HasPrefix(want[s], kept) {
 				t.Fatalf("cut after %d bytes: %v, got %q, want the beginning of %q", cut, err, got[s], want[s])
@@ -357,8 +359,8 @@ func TestCutFilesReportDamage(t *testing.T) {
 			t.Errorf("DecodeTail returned %v, want the error of the caller's function", err)
 		}
 	}
-	if l := output.New(100, nil); len(fileOf(t, l)) != trailerBytes {
-		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(fileOf(t, l)))
+	if l := output.New(100, nil); len(encodeLog(t, l)) != trailerBytes {
+		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(encodeLog(t, l)))
 	}
 }
 
@@ -388,8 +390,8 @@ func FuzzDecodeTail(f *testing.F) {
 			kept[c.Stream] += len(c.Data)
 			return nil
 		})
-		if most := 100 + 8*max(n, 0); r.reads > most+len(raw) {
-			t.Fatalf("%x, %d: %d reads", raw, n, r.reads)
+		if most := 100 + 8*max(n, 0); r.readCount > most+len(raw) {
+			t.Fatalf("%x, %d: %d reads", raw, n, r.readCount)
 		}
 		// The limit is n bytes, plus at most 3 bytes of a character that would otherwise be cut.
 		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 {

@@ -23,50 +23,51 @@ const (
 
 // psToken is a token of a script, with its position.
 type psToken struct {
-	kind   psKind
-	text   string
-	line   int
-	opener int  // index of the innermost opener around the token; -1 without one
-	glued  bool // no space precedes the token
+	kind          psKind
+	text          string
+	line          int
+	openerIndex   int  // index of the innermost opener around the token; -1 without one
+	noSpaceBefore bool // no space precedes the token
 }
 
 // psFile is a script that is split into tokens.
 type psFile struct {
-	tokens []psToken
-	closes map[int]int // maps the index of each opener to that of its closer
+	tokens         []psToken
+	closerByOpener map[int]int // maps the index of each opener to that of its closer
 }
 
 // psLexer splits a script into the tokens that psRules needs.
 type psLexer struct {
 	psFile
-	text     string
-	pos      int
-	line     int
-	open     []int // indexes of openers that are not closed yet
-	spaced   bool  // a space precedes the next token
-	problems []string
+	text            string
+	pos             int
+	line            int
+	unclosedOpeners []int // indexes of openers that are not closed yet
+	spaceBefore     bool  // a space precedes the next token
+	problems        []string
 }
 
 var (
-	psName     = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
-	psCommand  = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
-	psRedirect = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
-	// psContinuing lists the operators after which a statement continues on the next line.
-	psContinuing = strings.Fields("-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace " +
-		"-split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
+	psVariablePattern    = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
+	psCommandPattern     = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
+	psRedirectionPattern = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
+	// psContinuationOperators lists the operators after which a statement continues on the next line.
+	psContinuationOperators = strings.Fields(
+		"-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace " +
+			"-split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
 	psAssignments = []string{"=", "+=", "-=", "*=", "/="}
 	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter " +
 		"param return throw exit break continue in begin process end trap")
-	// psPairs maps each closer to its opener.
-	psPairs = map[byte]byte{')': '(', '}': '{', ']': '['}
+	// psOpenerByCloser maps each closer to its opener.
+	psOpenerByCloser = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
 // parsePowerShell splits a script into tokens. It returns the problems that keep it from doing so.
 func parsePowerShell(text string) (psFile, []string) {
-	l := &psLexer{text: text, line: 1, spaced: true, psFile: psFile{closes: map[int]int{}}}
-	l.run(0)
-	if len(l.problems) == 0 && len(l.open) > 0 {
-		opener := l.tokens[l.open[len(l.open)-1]]
+	l := &psLexer{text: text, line: 1, spaceBefore: true, psFile: psFile{closerByOpener: map[int]int{}}}
+	l.addTokens(0)
+	if len(l.problems) == 0 && len(l.unclosedOpeners) > 0 {
+		opener := l.tokens[l.unclosedOpeners[len(l.unclosedOpeners)-1]]
 		l.addProblem(opener.line, "%s is not closed", opener.text)
 	}
 	return l.psFile, l.problems
@@ -78,65 +79,65 @@ func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.pos = len(l.text)
 }
 
-// has reports whether the text at the present position starts with prefix.
-func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.pos:], prefix) }
+// hasPrefix reports whether the text at the present position starts with prefix.
+func (l *psLexer) hasPrefix(prefix string) bool { return strings.HasPrefix(l.text[l.pos:], prefix) }
 
-// add adds the next n bytes as a token.
-func (l *psLexer) add(kind psKind, n int) {
+// addToken adds the next n bytes as a token.
+func (l *psLexer) addToken(kind psKind, n int) {
 	in := -1
-	if len(l.open) > 0 {
-		in = l.open[len(l.open)-1]
+	if len(l.unclosedOpeners) > 0 {
+		in = l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	}
-	l.tokens = append(l.tokens, psToken{kind, l.text[l.pos : l.pos+n], l.line, in, !l.spaced})
+	l.tokens = append(l.tokens, psToken{kind, l.text[l.pos : l.pos+n], l.line, in, !l.spaceBefore})
 	l.pos += n
-	l.spaced = false
+	l.spaceBefore = false
 }
 
-// run adds tokens until the end of the script. With open > 0, it also stops when fewer openers than this number are
-// unclosed.
-func (l *psLexer) run(open int) {
+// addTokens adds tokens until the end of the script. With minUnclosed > 0, it also stops when fewer than
+// minUnclosed openers are unclosed.
+func (l *psLexer) addTokens(minUnclosed int) {
 	for l.pos < len(l.text) {
-		l.next()
-		if open > 0 && len(l.open) < open {
+		l.addNextToken()
+		if minUnclosed > 0 && len(l.unclosedOpeners) < minUnclosed {
 			return
 		}
 	}
 }
 
-// next adds the next token, or skips a space or a comment.
-func (l *psLexer) next() {
+// addNextToken adds the next token, or skips a space or a comment.
+func (l *psLexer) addNextToken() {
 	switch c := l.text[l.pos]; {
 	case c == '\n':
 		l.handleNewline()
 	case c == ' ', c == '\t', c == '\r':
-		l.pos, l.spaced = l.pos+1, true
-	case l.has("<#"):
+		l.pos, l.spaceBefore = l.pos+1, true
+	case l.hasPrefix("<#"):
 		l.skipComment()
 	case c == '#':
 		line, _, _ := strings.Cut(l.text[l.pos:], "\n")
-		l.pos, l.spaced = l.pos+len(line), true
+		l.pos, l.spaceBefore = l.pos+len(line), true
 	case c == '`':
 		l.handleBacktick()
-	case l.has("@'"), l.has(`@"`):
+	case l.hasPrefix("@'"), l.hasPrefix(`@"`):
 		l.addHereString(c, l.text[l.pos+1])
 	case c == '\'':
 		l.addSingleQuoted()
 	case c == '"':
 		l.addDoubleQuoted()
-	case l.has("$("), l.has("@("), l.has("@{"):
+	case l.hasPrefix("$("), l.hasPrefix("@("), l.hasPrefix("@{"):
 		l.addOpener(2)
 	case c == '(', c == '{', c == '[':
 		l.addOpener(1)
 	case c == ')', c == '}', c == ']':
 		l.addCloser(c)
 	case c == ';':
-		l.add(psSeparator, 1)
+		l.addToken(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
-		l.add(psOperator, 1)
-	case c == '$' && psName.MatchString(l.text[l.pos:]):
-		l.add(psVariable, len(psName.FindString(l.text[l.pos:])))
-	case psRedirect.MatchString(l.text[l.pos:]):
-		l.add(psRedirection, len(psRedirect.FindString(l.text[l.pos:])))
+		l.addToken(psOperator, 1)
+	case c == '$' && psVariablePattern.MatchString(l.text[l.pos:]):
+		l.addToken(psVariable, len(psVariablePattern.FindString(l.text[l.pos:])))
+	case psRedirectionPattern.MatchString(l.text[l.pos:]):
+		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.text[l.pos:])))
 	default:
 		l.addWord()
 	}
@@ -149,13 +150,13 @@ func (l *psLexer) handleNewline() {
 		last = l.tokens[len(l.tokens)-1]
 	}
 	continues := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
-		slices.Contains(psContinuing, last.text)
+		slices.Contains(psContinuationOperators, last.text)
 	if continues {
 		l.pos++
 	} else {
-		l.add(psSeparator, 1)
+		l.addToken(psSeparator, 1)
 	}
-	l.line, l.spaced = l.line+1, true
+	l.line, l.spaceBefore = l.line+1, true
 }
 
 func (l *psLexer) skipComment() {
@@ -165,7 +166,7 @@ func (l *psLexer) skipComment() {
 		return
 	}
 	l.line += strings.Count(l.text[l.pos:l.pos+end], "\n")
-	l.pos, l.spaced = l.pos+end+2, true
+	l.pos, l.spaceBefore = l.pos+end+2, true
 }
 
 func (l *psLexer) handleBacktick() {
@@ -173,7 +174,7 @@ func (l *psLexer) handleBacktick() {
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
 	case strings.HasPrefix(rest, "\n"):
-		l.pos, l.line, l.spaced = l.pos+2, l.line+1, true
+		l.pos, l.line, l.spaceBefore = l.pos+2, l.line+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
 		l.addProblem(l.line, "a space follows a backtick")
 	default:
@@ -200,29 +201,29 @@ func (l *psLexer) addWord() {
 	if slices.Contains(psAssignments, l.text[l.pos:l.pos+n]) {
 		kind = psOperator
 	}
-	l.add(kind, n)
+	l.addToken(kind, n)
 }
 
 func (l *psLexer) addOpener(n int) {
-	l.add(psOpener, n)
-	l.open = append(l.open, len(l.tokens)-1)
+	l.addToken(psOpener, n)
+	l.unclosedOpeners = append(l.unclosedOpeners, len(l.tokens)-1)
 }
 
 // addCloser adds a closer and checks that it fits the innermost opener.
 func (l *psLexer) addCloser(c byte) {
-	if len(l.open) == 0 {
+	if len(l.unclosedOpeners) == 0 {
 		l.addProblem(l.line, "%c closes nothing", c)
 		return
 	}
-	at := l.open[len(l.open)-1]
+	at := l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	opener := l.tokens[at]
-	if opener.text[len(opener.text)-1] != psPairs[c] {
+	if opener.text[len(opener.text)-1] != psOpenerByCloser[c] {
 		l.addProblem(l.line, "%c closes %s of line %d", c, opener.text, opener.line)
 		return
 	}
-	l.open = l.open[:len(l.open)-1]
-	l.closes[at] = len(l.tokens)
-	l.add(psCloser, 1)
+	l.unclosedOpeners = l.unclosedOpeners[:len(l.unclosedOpeners)-1]
+	l.closerByOpener[at] = len(l.tokens)
+	l.addToken(psCloser, 1)
 }
 
 // addSingleQuoted adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
@@ -237,7 +238,7 @@ func (l *psLexer) addSingleQuoted() {
 			continue
 		}
 		lines := strings.Count(l.text[l.pos:n], "\n")
-		l.add(psString, n+1-l.pos)
+		l.addToken(psString, n+1-l.pos)
 		l.line += lines
 		return
 	}
@@ -247,20 +248,20 @@ func (l *psLexer) addSingleQuoted() {
 // addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) addDoubleQuoted() {
 	begin, line, token := l.pos, l.line, len(l.tokens)
-	l.add(psString, 1)
+	l.addToken(psString, 1)
 	for l.pos < len(l.text) {
 		switch {
-		case l.has("`") && l.pos+1 < len(l.text):
+		case l.hasPrefix("`") && l.pos+1 < len(l.text):
 			l.line += strings.Count(l.text[l.pos:l.pos+2], "\n")
 			l.pos += 2
-		case l.has(`""`):
+		case l.hasPrefix(`""`):
 			l.pos += 2
-		case l.has(`"`):
+		case l.hasPrefix(`"`):
 			l.pos++
 			l.tokens[token].text = l.text[begin:l.pos]
 			return
 		default:
-			l.expand()
+			l.addExpansion()
 		}
 	}
 	if len(l.problems) == 0 {
@@ -268,17 +269,17 @@ func (l *psLexer) addDoubleQuoted() {
 	}
 }
 
-// expand reads the next byte of a string. If a variable or an expression begins there, it reads all
+// addExpansion reads the next byte of a string. If a variable or an expression begins there, it reads all
 // of it.
-func (l *psLexer) expand() {
-	name := psName.FindString(l.text[l.pos:])
+func (l *psLexer) addExpansion() {
+	name := psVariablePattern.FindString(l.text[l.pos:])
 	switch {
-	case l.has("$("):
+	case l.hasPrefix("$("):
 		l.addOpener(2)
-		l.run(len(l.open))
+		l.addTokens(len(l.unclosedOpeners))
 	case name != "":
-		l.add(psVariable, len(name))
-		if l.has(":") && name[1] != '{' {
+		l.addToken(psVariable, len(name))
+		if l.hasPrefix(":") && name[1] != '{' {
 			l.addProblem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
@@ -289,14 +290,14 @@ func (l *psLexer) expand() {
 
 // addHereString adds a here-string. Its text begins after the line with the opening quote, and ends before the
 // line with the closing quote.
-func (l *psLexer) addHereString(at, quote byte) {
-	begin := string([]byte{at, quote})
+func (l *psLexer) addHereString(atSign, quote byte) {
+	begin := string([]byte{atSign, quote})
 	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
 	if strings.TrimSpace(first) != "" {
 		l.addProblem(l.line, "%s is followed by more than the end of the line", begin)
 		return
 	}
-	end := strings.Index("\n"+rest, "\n"+string([]byte{quote, at}))
+	end := strings.Index("\n"+rest, "\n"+string([]byte{quote, atSign}))
 	if end < 0 {
 		l.addProblem(l.line, "%s is not closed at the beginning of a line", begin)
 		return
@@ -304,14 +305,14 @@ func (l *psLexer) addHereString(at, quote byte) {
 	whole := 2 + len(first) + 1 + end + 2
 	if quote == '\'' {
 		lines := strings.Count(l.text[l.pos:l.pos+whole], "\n")
-		l.add(psString, whole)
+		l.addToken(psString, whole)
 		l.line += lines
 		return
 	}
 	stop := l.pos + whole
-	l.add(psString, 2)
+	l.addToken(psString, 2)
 	for l.pos < stop-2 {
-		l.expand()
+		l.addExpansion()
 	}
 	l.pos = max(l.pos, min(stop, len(l.text)))
 }
@@ -319,10 +320,10 @@ func (l *psLexer) addHereString(at, quote byte) {
 // isCommand reports whether a token is the name of a command.
 func (f psFile) isCommand(i int) bool {
 	t := f.tokens[i]
-	if t.kind != psWord || f.isKeyword(i) || !psCommand.MatchString(t.text) {
+	if t.kind != psWord || f.isKeyword(i) || !psCommandPattern.MatchString(t.text) {
 		return false
 	}
-	if t.opener >= 0 && (f.tokens[t.opener].text == "[" || f.isCall(t.opener)) {
+	if t.openerIndex >= 0 && (f.tokens[t.openerIndex].text == "[" || f.isCall(t.openerIndex)) {
 		return false
 	}
 	if i == 0 {
@@ -331,7 +332,7 @@ func (f psFile) isCommand(i int) bool {
 	switch before := f.tokens[i-1]; before.kind {
 	case psSeparator, psOpener:
 		// The first word inside @{ } is a key of a hash table, not a command.
-		return t.opener < 0 || f.tokens[t.opener].text != "@{"
+		return t.openerIndex < 0 || f.tokens[t.openerIndex].text != "@{"
 	case psOperator:
 		return before.text != "," && before.text != "&"
 	case psWord:
@@ -344,8 +345,8 @@ func (f psFile) isCommand(i int) bool {
 // function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
-	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator &&
-		!f.isKeyword(i-1)
+	return t.text == "(" && t.noSpaceBefore && i > 0 && f.tokens[i-1].kind != psOpener &&
+		f.tokens[i-1].kind != psOperator && !f.isKeyword(i-1)
 }
 
 func (f psFile) isKeyword(i int) bool {
@@ -356,9 +357,9 @@ func (f psFile) isKeyword(i int) bool {
 // block returns the indexes of the innermost { around a token and of its }. Without a {, it returns -1 and the
 // number of tokens.
 func (f psFile) block(i int) (block, end int) {
-	for at := f.tokens[i].opener; at >= 0; at = f.tokens[at].opener {
+	for at := f.tokens[i].openerIndex; at >= 0; at = f.tokens[at].openerIndex {
 		if f.tokens[at].text == "{" {
-			return at, f.closes[at]
+			return at, f.closerByOpener[at]
 		}
 	}
 	return -1, len(f.tokens)

@@ -17,8 +17,8 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psVerbs lists the approved verbs, as Get-Verb prints them. psCmdlets lists cmdlets with other verbs.
-var psVerbs = strings.Fields(
+// psApprovedVerbs lists the approved verbs, as Get-Verb prints them. psCmdlets lists cmdlets with other verbs.
+var psApprovedVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
 	Checkpoint Compare Compress Convert ConvertFrom ConvertTo Dismount Edit Expand Export Group Import Initialize Limit Merge Mount Out
@@ -27,9 +27,9 @@ var psVerbs = strings.Fields(
 	Revoke Unblock Unprotect Use`)
 
 var (
-	psCmdlets = []string{"Where-Object", "ForEach-Object", "Sort-Object", "Tee-Object"}
-	psCmdlet  = regexp.MustCompile(`^([A-Z][A-Za-z]+)-[A-Z]\w+$`)
-	psProgram = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
+	psCmdlets        = []string{"Where-Object", "ForEach-Object", "Sort-Object", "Tee-Object"}
+	psCmdletPattern  = regexp.MustCompile(`^([A-Z][A-Za-z]+)-[A-Z]\w+$`)
+	psProgramPattern = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
 )
 
 // psFunction is the body of a function, as a range of token indexes.
@@ -44,8 +44,8 @@ type psRules struct {
 	problems         []string
 }
 
-// problemsOf returns the problems of a script. Each problem begins with its line number.
-func problemsOf(text string) []string {
+// scriptProblems returns the problems of a script. Each problem begins with its line number.
+func scriptProblems(text string) []string {
 	for i, line := range strings.Split(text, "\n") {
 		if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
 			return []string{fmt.Sprintf("%d: it is not ASCII, and Windows PowerShell reads such a file by the "+
@@ -94,7 +94,7 @@ func (r *psRules) checkPreamble() {
 		}
 	}
 	if skip(); r.hasTexts(at, "param", "(") {
-		at = r.closes[at+1] + 1
+		at = r.closerByOpener[at+1] + 1
 	}
 	skip()
 	strict := r.hasTexts(at, "Set-StrictMode", "-Version")
@@ -113,10 +113,10 @@ func (r *psRules) findFunctions() {
 		}
 		name, body := r.tokens[i+1].text, i+2
 		if r.hasTexts(body, "(") {
-			body = r.closes[body] + 1
+			body = r.closerByOpener[body] + 1
 		}
-		r.functions[name] = psFunction{body, r.closes[body]}
-		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psVerbs, verb) {
+		r.functions[name] = psFunction{body, r.closerByOpener[body]}
+		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psApprovedVerbs, verb) {
 			r.addProblem(i, "%s is not an approved verb", verb)
 		}
 	}
@@ -163,12 +163,12 @@ func (r *psRules) checkCommand(i int) {
 	}
 	name := r.tokens[i].text
 	_, own := r.functions[name]
-	parts := psCmdlet.FindStringSubmatch(name)
+	parts := psCmdletPattern.FindStringSubmatch(name)
 	switch {
 	case strings.EqualFold(name, "Write-Host"):
 		r.addProblem(i, "%s cannot be captured; write Write-Output", name)
-	case own, slices.Contains(psCmdlets, name), psProgram.MatchString(name), parts != nil &&
-		slices.Contains(psVerbs, parts[1]):
+	case own, slices.Contains(psCmdlets, name), psProgramPattern.MatchString(name), parts != nil &&
+		slices.Contains(psApprovedVerbs, parts[1]):
 	case slices.Contains(psAliases, strings.ToLower(name)):
 		r.addProblem(i, "%s is an alias; write the cmdlet's name", name)
 	default:
@@ -178,7 +178,7 @@ func (r *psRules) checkCommand(i int) {
 
 // startedProgram returns the program that a token starts, or "" if it starts none.
 func (r *psRules) startedProgram(i int) string {
-	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
+	if r.isCommand(i) && psProgramPattern.MatchString(r.tokens[i].text) {
 		return r.tokens[i].text
 	}
 	if r.tokens[i].kind != psOperator || !r.hasTexts(i, "&") || i+1 >= len(r.tokens) {

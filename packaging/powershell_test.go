@@ -15,7 +15,7 @@ func TestPowerShellScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range problemsOf(string(raw)) {
+		for _, p := range scriptProblems(string(raw)) {
 			t.Errorf("%s:%s", name, p)
 		}
 	}
@@ -80,7 +80,7 @@ func TestPowerShellRules(t *testing.T) {
 		{"stderr does not", top + "function Q {\n$ErrorActionPreference = 'Continue'\n(& $Name 2>&1)\n$script:Code " +
 			"= $LASTEXITCODE }\n", ""},
 	} {
-		if got := strings.Join(problemsOf(c.text), "\n"); got != c.want {
+		if got := strings.Join(scriptProblems(c.text), "\n"); got != c.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, c.want)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// objectOf returns a JSON object with n members that have the same value.
-func objectOf(n int, value string) string {
+// jsonObject returns a JSON object with n members that have the same value.
+func jsonObject(n int, value string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `,"k%d":%s`, i, value)
@@ -22,8 +22,8 @@ func objectOf(n int, value string) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// arrayOf returns a JSON array of n equal elements.
-func arrayOf(n int, value string) string {
+// jsonArray returns a JSON array of n equal elements.
+func jsonArray(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
@@ -33,15 +33,16 @@ func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
 	}
-	if n, err := members(objectOf(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
+	if n, err := members(jsonObject(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
 	}
-	if n, err := members(objectOf(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
+	if n, err := members(jsonObject(queue.MaxMembers+1, "1")); n != queue.MaxMembers ||
+		!errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "the maximum is 16384") {
 		t.Errorf("one beyond the limit: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
-		twice := strings.TrimSuffix(objectOf(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
+		twice := strings.TrimSuffix(jsonObject(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
 		var e *queue.Error
 		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) ||
 			!strings.Contains(e.Message, "twice") {
@@ -56,12 +57,12 @@ func TestSpecBoundsEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
 	}{
-		{"labels", objectOf(queue.MaxLabels, `""`), objectOf(queue.MaxLabels+1, `""`)},
-		{"ok_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
-		{"no_retry_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
-		{"defer_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
-		{"argv", arrayOf(queue.MaxArgsEnvBytes, `""`), arrayOf(queue.MaxArgsEnvBytes+1, `""`)},
-		{"env", objectOf(queue.MaxMembers, `""`), objectOf(queue.MaxMembers+1, `""`)},
+		{"labels", jsonObject(queue.MaxLabels, `""`), jsonObject(queue.MaxLabels+1, `""`)},
+		{"ok_codes", jsonArray(queue.MaxExitCodes, "1"), jsonArray(queue.MaxExitCodes+1, "1")},
+		{"no_retry_codes", jsonArray(queue.MaxExitCodes, "1"), jsonArray(queue.MaxExitCodes+1, "1")},
+		{"defer_codes", jsonArray(queue.MaxExitCodes, "1"), jsonArray(queue.MaxExitCodes+1, "1")},
+		{"argv", jsonArray(queue.MaxArgsEnvBytes, `""`), jsonArray(queue.MaxArgsEnvBytes+1, `""`)},
+		{"env", jsonObject(queue.MaxMembers, `""`), jsonObject(queue.MaxMembers+1, `""`)},
 	} {
 		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.at + `}`)); err != nil {
 			t.Errorf("%s at its limit: %v", c.field, err)
@@ -78,7 +79,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 // long, happens only once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
-		raw := strings.ReplaceAll(objectOf(n, "1"), `"k`, `"comman`)
+		raw := strings.ReplaceAll(jsonObject(n, "1"), `"k`, `"comman`)
 		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
 		if got := strings.Count(err.Error(), "unknown job field"); got != min(n, 20) {
 			t.Errorf("%d faults: the error lists %d", n, got)
@@ -94,7 +95,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		env[fmt.Sprint("a=", i)] = ""
 	}
-	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
+	_, err := queue.Resolve(&queue.Spec{Command: ptr("true"), Env: env}, defaults)
 	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 ||
 		!strings.HasSuffix(err.Error(), "; and more errors") {
 		t.Errorf("1000 invalid variables: the error lists %d", got)
@@ -148,7 +149,7 @@ func TestClip(t *testing.T) {
 
 // An edit neither encodes nor decodes a large value that it does not change.
 func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
-	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdinBytes)),
+	large := &queue.Spec{Command: ptr("true"), Stdin: ptr(strings.Repeat("\x01", queue.MaxStdinBytes)),
 		Env: map[string]string{}}
 	for i := range 3 {
 		large.Env[fmt.Sprint("V", i)] = strings.Repeat("\x01", 128_000)

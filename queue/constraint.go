@@ -228,7 +228,7 @@ func (c *Constraint) checkSize(field string, n int64) error {
 // quantityWords holds the words with which messages describe one kind of value, such as durations.
 type quantityWords struct {
 	name, lessWord, moreWord string               // such as "a duration", "short" and "long"
-	text                     func(float64) string // formats a value
+	formatValue              func(float64) string // formats a value
 }
 
 // noUpperLimit is the maximum of a Range that has no upper limit. Messages do not mention this maximum.
@@ -244,28 +244,28 @@ func (c *Constraint) checkRange(field string, n float64, q quantityWords) error 
 	if n > r.Max {
 		wrong = q.moreWord
 	}
-	give := "from " + q.text(r.Min) + " to " + q.text(r.Max)
+	give := "from " + q.formatValue(r.Min) + " to " + q.formatValue(r.Max)
 	switch {
 	case r.ExclusiveMin:
-		give = "above " + q.text(r.Min) + ", at most " + q.text(r.Max)
+		give = "above " + q.formatValue(r.Min) + ", at most " + q.formatValue(r.Max)
 	case r.Max >= noUpperLimit:
-		give = "of " + q.text(r.Min) + " or more"
+		give = "of " + q.formatValue(r.Min) + " or more"
 	}
-	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.MessageSuffix)
+	return Invalid(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.name, give, c.MessageSuffix)
 }
 
 // CheckText returns an error if the constraint does not accept the text.
 func (c *Constraint) CheckText(field, text string) error {
 	switch {
 	case c.Enum != nil:
-		return c.checkWord(field, text)
+		return c.checkEnum(field, text)
 	case c.NotEmpty && text == "":
 		return Invalid(field, "must not be empty%s", c.MessageSuffix)
 	}
 	return checkFormat(field, text, c.TextFormat, c.MaxBytes)
 }
 
-func (c *Constraint) checkWord(field, text string) error {
+func (c *Constraint) checkEnum(field, text string) error {
 	if slices.Contains(c.Enum, text) {
 		return nil
 	}
@@ -289,13 +289,13 @@ func (c *Constraint) CheckCount(field string, n int) error {
 // CheckEntry returns an error if the constraint does not accept a list entry or a map value.
 func (c *Constraint) CheckEntry(field, text string) error {
 	if c.Enum != nil {
-		return c.checkWord(field, text)
+		return c.checkEnum(field, text)
 	}
 	return checkFormat(field, text, c.EntryFormat, c.MaxBytes)
 }
 
-// checkMember returns an error if the constraint does not accept a name and its value in a map.
-func (c *Constraint) checkMember(field, name, value string) error {
+// checkMapEntry returns an error if the constraint does not accept a name and its value in a map.
+func (c *Constraint) checkMapEntry(field, name, value string) error {
 	if err := checkFormat(field, name, c.NameFormat, c.MaxNameBytes); err != nil {
 		return err
 	}
@@ -314,21 +314,21 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.EntryFormat.Description)
 }
 
-// checkFormat returns an error if the text is longer than maxBytes or does not have the format. form may be nil.
-func checkFormat(field, text string, form *TextFormat, maxBytes int) error {
+// checkFormat returns an error if the text is longer than maxBytes or does not have the format. format may be nil.
+func checkFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
 		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
-	case form == nil || form.Accepts(text):
+	case format == nil || format.Accepts(text):
 		return nil
-	case form.Check != nil:
-		return form.Check(text)
+	case format.Check != nil:
+		return format.Check(text)
 	case !hasNoNUL(text):
 		return Invalid(field, "must not contain a NUL byte")
-	case form == nonBlankFormat:
+	case format == nonBlankFormat:
 		return Invalid(field, "must not be empty")
 	}
-	return Invalid(field, "%q is not %s", Clip(text), form.Description)
+	return Invalid(field, "%q is not %s", Clip(text), format.Description)
 }
 
 // joinAlternatives joins words to a text of the form "a, b or c".
@@ -350,20 +350,20 @@ func (s *Spec) checkFields(check fieldChecker) {
 		if c == nil {
 			continue
 		}
-		v := f.get(s)
+		v := f.jsonValue(s)
 		if err := f.check(v); err != nil {
 			check(false, f.Name, "%s", err.Message)
 		}
 		if members, ok := v.(map[string]string); ok {
-			c.checkMembers(check, f.Name, members)
+			c.checkMapEntries(check, f.Name, members)
 		}
 	}
 }
 
-// checkMembers reports the names and values in a map that violate the constraint.
-func (c *Constraint) checkMembers(check fieldChecker, field string, members map[string]string) {
-	for name, value := range members {
-		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {
+// checkMapEntries reports the names and values in a map that violate the constraint.
+func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries map[string]string) {
+	for name, value := range entries {
+		if e, _ := c.checkMapEntry(field, name, value).(*Error); e != nil {
 			check(false, field, "%s", e.Message)
 		}
 	}

@@ -109,7 +109,7 @@ const PoisonCrashCount = 3
 // Decide returns the consequence of an attempt of job j with outcome o. j is the job as it was claimed. No
 // other code decides what happens to a job after an attempt.
 func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
-	d := decide(j, o, p)
+	d := decideWithoutNote(j, o, p)
 	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
 		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)",
 			DescribeSize(j.Memory))
@@ -117,8 +117,8 @@ func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d
 }
 
-// decide is like Decide, but does not add the note about the memory limit.
-func decide(j *Job, o Outcome, p RetryPolicy) Decision {
+// decideWithoutNote is like Decide, but does not add the note about the memory limit.
+func decideWithoutNote(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := Decision{Error: o.Error, RecordsAttempt: true}
 	switch o.EndCause { // these ends do not show whether the job kills its runner, so keep the job's NeedsIsolation
 	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
@@ -295,9 +295,9 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is never negative
-// and never above the maximum.
-func (p RetryPolicy) retryDelay(j *Job, n int) time.Duration {
+// retryDelay returns the delay before the next attempt of j, after failedAttempts failed attempts. It is never
+// negative and never above the maximum.
+func (p RetryPolicy) retryDelay(j *Job, failedAttempts int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {
 		p.Base = settings.Base
@@ -314,21 +314,21 @@ func (p RetryPolicy) retryDelay(j *Job, n int) time.Duration {
 	var seconds float64
 	switch p.Strategy {
 	case Linear:
-		seconds = p.Base * float64(n)
+		seconds = p.Base * float64(failedAttempts)
 	case Fixed:
 		seconds = p.RetryDelay.Seconds()
 	default:
-		seconds = math.Pow(p.Base, float64(n))
+		seconds = math.Pow(p.Base, float64(failedAttempts))
 	}
-	seconds *= 1 + p.Jitter*jitterFactor(j.Seq, n)
+	seconds *= 1 + p.Jitter*jitterFactor(j.Seq, failedAttempts)
 	seconds = min(seconds, p.Max.Seconds())                        // not NaN, since base is greater than 0
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
 // jitterFactor returns a number in [-1, 1) that looks random, but is always the same for the same attempt of a
 // job.
-func jitterFactor(seq int64, n int) float64 {
+func jitterFactor(seq int64, attemptNumber int) float64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%d", seq, n)
+	fmt.Fprintf(h, "%d/%d", seq, attemptNumber)
 	return float64(h.Sum64()>>11)/(1<<52) - 1
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var policy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+var retryPolicy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
-// fourAttempts returns a running job with MaxAttempts 4, of which n attempts are used. The functions in set change
-// the job.
-func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
-	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing,
+// jobWithFourAttempts returns a running job with MaxAttempts 4, of which usedAttempts attempts are used. It applies
+// the given changes to the job.
+func jobWithFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.Job {
+	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: usedAttempts, State: queue.Processing,
 		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
-	for _, f := range set {
+	for _, f := range changes {
 		f(j)
 	}
 	return j
 }
 
-func exited(code int64) queue.Outcome {
+func exitedWith(code int64) queue.Outcome {
 	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
 }
 
@@ -41,7 +41,9 @@ func withCrashes(n int) func(*queue.Job) {
 // withShortages sets how many times in a row the job could not start because of a shortage.
 func withShortages(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
 
-func withOnLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
+func withOnLost(onLost queue.OnLost) func(*queue.Job) {
+	return func(j *queue.Job) { j.OnLost = onLost }
+}
 
 // withDeferrals makes exit code 75 postpone a job, which was already postponed n times.
 func withDeferrals(n int) func(*queue.Job) {
@@ -51,64 +53,63 @@ func withDeferrals(n int) func(*queue.Job) {
 // For the job and the outcome in each row of the table, Decide returns the decision in the row.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
-	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
+	small := jobWithFourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
 		end  queue.Outcome
 		want row
 	}{
-		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"success on the last attempt", fourAttempts(3), exited(0),
+		{"success", jobWithFourAttempts(0), exitedWith(0),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"success by ok_codes", fourAttempts(0, withOkCodes(0, 3)), exited(3),
+		{"success on the last attempt", jobWithFourAttempts(3), exitedWith(0),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"0 is not a success when ok_codes omit it", fourAttempts(0, withOkCodes(3)), exited(0),
+		{"success by ok_codes", jobWithFourAttempts(0, withOkCodes(0, 3)), exitedWith(3),
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
+		{"0 is not a success when ok_codes omit it", jobWithFourAttempts(0, withOkCodes(3)), exitedWith(0),
 			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"success outlives an error", fourAttempts(0), queue.Outcome{EndCause: queue.EndExited, Error: "output not kept"},
+		{"success outlives an error", jobWithFourAttempts(0),
+			queue.Outcome{EndCause: queue.EndExited, Error: "output not kept"},
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true,
+		{"failure", jobWithFourAttempts(0), exitedWith(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true,
 			RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"third failure", fourAttempts(2), exited(1),
+		{"third failure", jobWithFourAttempts(2), exitedWith(1),
 			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true, Delay: 8 * time.Second}},
-		{"last failure", fourAttempts(3), exited(1),
+		{"last failure", jobWithFourAttempts(3), exitedWith(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
-		{"more attempts than allowed", fourAttempts(9), exited(1),
+		{"more attempts than allowed", jobWithFourAttempts(9), exitedWith(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
-		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1),
+		{"large exit code of Windows", jobWithFourAttempts(3), exitedWith(1<<32 - 1),
 			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, RecordsAttempt: true}},
-		{"signal", fourAttempts(0), queue.Outcome{EndCause: queue.EndSignalled, Signal: 11},
+		{"signal", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndSignalled, Signal: 11},
 			row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true,
 				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"timeout", fourAttempts(0), queue.Outcome{EndCause: queue.EndTimedOut},
+		{"timeout", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndTimedOut},
 			row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
-				RecordsAttempt: true,
-				Delay:          2 * time.Second}},
-		{"last timeout", fourAttempts(3), queue.Outcome{EndCause: queue.EndTimedOut},
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"last timeout", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndTimedOut},
 			row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
 				RecordsAttempt: true}},
-		{"not found", fourAttempts(0), queue.Outcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
+		{"not found", jobWithFourAttempts(0),
+			queue.Outcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
 			row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true,
-				RecordsAttempt: true,
-				Delay:          2 * time.Second}},
-		{"not executable", fourAttempts(3), exited(126),
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"not executable", jobWithFourAttempts(3), exitedWith(126),
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true,
 				RecordsAttempt: true}},
-		{"no_retry_codes", fourAttempts(0, withNoRetryCodes(5)), exited(5),
+		{"no_retry_codes", jobWithFourAttempts(0, withNoRetryCodes(5)), exitedWith(5),
 			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, RecordsAttempt: true}},
-		{"ok_codes win over no_retry_codes", fourAttempts(0, withOkCodes(5), withNoRetryCodes(5)), exited(5),
+		{"ok_codes win over no_retry_codes", jobWithFourAttempts(0, withOkCodes(5), withNoRetryCodes(5)), exitedWith(5),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75),
+		{"defer_codes", jobWithFourAttempts(0, withDeferrals(0)), exitedWith(75),
 			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
-				RecordsAttempt: true,
-				UsesDeferral:   true}},
-		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75),
+				RecordsAttempt: true, UsesDeferral: true}},
+		{"the 100th deferral", jobWithFourAttempts(3, withDeferrals(99)), exitedWith(75),
 			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
-				RecordsAttempt: true,
-				UsesDeferral:   true}},
-		{"the 101st deferral", fourAttempts(0, withDeferrals(100)), exited(75),
+				RecordsAttempt: true, UsesDeferral: true}},
+		{"the 101st deferral", jobWithFourAttempts(0, withDeferrals(100)), exitedWith(75),
 			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"out of memory", fourAttempts(0), queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9},
+		{"out of memory", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9},
 			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
 				RecordsAttempt: true, Delay: 2 * time.Second}},
 		{"the job's own memory limit", small, queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9, HitMemoryLimit: true},
@@ -129,83 +130,85 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 					"of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
 		{"a child hit the limit, the job succeeds", small, queue.Outcome{EndCause: queue.EndExited, HitMemoryLimit: true},
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"a start that hung", fourAttempts(0), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
+		{"a start that hung", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
 			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
 				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"the last start hung", fourAttempts(3), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
+		{"the last start hung", jobWithFourAttempts(3),
+			queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
 				RecordsAttempt: true}},
-		{"idle timeout", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
+		{"idle timeout", jobWithFourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
 			queue.Outcome{EndCause: queue.EndIdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
 				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, RecordsAttempt: true}},
-		{"cancelled", fourAttempts(0), queue.Outcome{EndCause: queue.EndKilled},
+		{"cancelled", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndKilled},
 			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, RecordsAttempt: true}},
-		{"a shortage after all refunds", fourAttempts(1, withShortages(queue.MaxShortages)),
+		{"a shortage after all refunds", jobWithFourAttempts(1, withShortages(queue.MaxShortages)),
 			queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
 				State: queue.Failed, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
 				RecordsAttempt: true, Delay: 4 * time.Second}},
-		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withShortages(queue.MaxShortages)),
+		{"a shortage after all refunds, on the last attempt", jobWithFourAttempts(3, withShortages(queue.MaxShortages)),
 			queue.Outcome{EndCause: queue.EndShortage}, row{
 				State: queue.Dead, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
 				RecordsAttempt: true}},
-		{"a shortage", fourAttempts(3), queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
+		{"a shortage", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
 			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second,
 				CountsShortage: true}},
-		{"stopped by the service", fourAttempts(3), queue.Outcome{EndCause: queue.EndStopped},
+		{"stopped by the service", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndStopped},
 			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
-		{"never started", fourAttempts(3), queue.Outcome{EndCause: queue.EndNeverStarted}, row{State: queue.Pending}},
-		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{EndCause: queue.EndAccountChanged,
-			Error: "why"},
+		{"never started", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndNeverStarted}, row{State: queue.Pending}},
+		{"another account's uid", jobWithFourAttempts(3, withCrashes(1)),
+			queue.Outcome{EndCause: queue.EndAccountChanged, Error: "why"},
 			row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", NeedsIsolation: true}},
-		{"lost, retry", fourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, retry", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, retry, last attempt", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, dead", fourAttempts(0, withOnLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, dead", jobWithFourAttempts(0, withOnLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, hold", fourAttempts(3, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, hold", jobWithFourAttempts(3, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"interrupted, retry", fourAttempts(0), queue.Outcome{EndCause: queue.EndInterrupted},
+		{"interrupted, retry", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
 				UsesAttempt: true, RecordsAttempt: true}},
-		{"interrupted, hold", fourAttempts(0, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndInterrupted},
+		{"interrupted, hold", jobWithFourAttempts(0, withOnLost(queue.OnLostHold)),
+			queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
 				UsesAttempt: true, RecordsAttempt: true}},
-		{"lost alone", fourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
+		{"lost alone", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"lost together with others", fourAttempts(1, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost together with others", jobWithFourAttempts(1, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
+		{"poison", jobWithFourAttempts(0, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
-					"their only job", UsesAttempt: true,
-				RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"poison that was to be held", fourAttempts(0, withCrashes(2), withOnLost(queue.OnLostHold)),
+					"their only job",
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
+		{"poison that was to be held", jobWithFourAttempts(0, withCrashes(2), withOnLost(queue.OnLostHold)),
 			queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
-					"their only job", UsesAttempt: true,
-				RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndExited},
+					"their only job",
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
+		{"a suspect that ended well", jobWithFourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndExited},
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndStopped},
+		{"a suspect that was stopped", jobWithFourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndStopped},
 			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true, NeedsIsolation: true}},
-		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)),
+		{"a suspect whose machine went down", jobWithFourAttempts(0, withCrashes(1)),
 			queue.Outcome{EndCause: queue.EndInterrupted, Isolated: true},
 			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"unkillable", fourAttempts(0), queue.Outcome{EndCause: queue.EndUnkillable},
+		{"unkillable", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndUnkillable},
 			row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, RecordsAttempt: true}},
 	} {
-		if got := queue.Decide(c.job, c.end, policy); got != c.want {
+		if got := queue.Decide(c.job, c.end, retryPolicy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
@@ -215,14 +218,14 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 // count of shortages affects the delay.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(fourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
-			policy); d.Delay != want*time.Second {
+		if d := queue.Decide(jobWithFourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
+			retryPolicy); d.Delay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
 		}
 	}
 	for _, n := range []int{64, queue.MaxShortages - 1} {
-		if d := queue.Decide(fourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
-			policy); d.Delay != 30*time.Second || !d.CountsShortage || d.UsesAttempt {
+		if d := queue.Decide(jobWithFourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
+			retryPolicy); d.Delay != 30*time.Second || !d.CountsShortage || d.UsesAttempt {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
@@ -232,14 +235,14 @@ func TestShortageDelayGrows(t *testing.T) {
 // runs again after a failure. No delay is negative.
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
+		j := jobWithFourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
 			withOnLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t,
 				"on_lost")),
 			withOkCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
 			withNoRetryCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
 		o := queue.Outcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
-		d := queue.Decide(j, o, policy)
+		d := queue.Decide(j, o, retryPolicy)
 		if !queue.Processing.CanChangeTo(d.State) {
 			t.Fatalf("no transition leads from processing to %s", d.State)
 		}
@@ -262,36 +265,36 @@ func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 			t.Error("Decide did not panic for the unknown end 0")
 		}
 	}()
-	queue.Decide(fourAttempts(0), queue.Outcome{}, policy)
+	queue.Decide(jobWithFourAttempts(0), queue.Outcome{}, retryPolicy)
 }
 
-func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (list []time.Duration) {
+func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (delays []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}
-		list = append(list, queue.Decide(j, exited(1), p).Delay)
+		delays = append(delays, queue.Decide(j, exitedWith(1), p).Delay)
 	}
-	return list
+	return delays
 }
 
 // Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
 func TestBackoffDelays(t *testing.T) {
-	exact, withPolicy := 0.0, func(f func(*queue.RetryPolicy)) queue.RetryPolicy { p := policy; f(&p); return p }
+	exact, withPolicy := 0.0, func(f func(*queue.RetryPolicy)) queue.RetryPolicy { p := retryPolicy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
 		policy queue.RetryPolicy
 		own    queue.Backoff
 		want   string
 	}{
-		{"exponential", policy, queue.Backoff{}, "2s 4s 8s 16s"},
+		{"exponential", retryPolicy, queue.Backoff{}, "2s 4s 8s 16s"},
 		{"base 1.5", withPolicy(func(p *queue.RetryPolicy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
 		{"base below 1", withPolicy(func(p *queue.RetryPolicy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
 		{"linear", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
 		{"fixed", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
 		{"cap", withPolicy(func(p *queue.RetryPolicy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
-		{"own base", policy, queue.Backoff{Base: 3}, "3s 9s"},
-		{"own strategy", policy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
-		{"own cap", policy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
+		{"own base", retryPolicy, queue.Backoff{Base: 3}, "3s 9s"},
+		{"own strategy", retryPolicy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
+		{"own cap", retryPolicy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
 		{"own jitter of none", withPolicy(func(p *queue.RetryPolicy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact},
 			"2s 4s 8s"},
 	} {
@@ -321,7 +324,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 		}
 		j := &queue.Job{Seq: rapid.Int64().Draw(t, "seq"), MaxAttempts: math.MaxInt,
 			Attempts: rapid.IntRange(0, queue.MaxAttempts).Draw(t, "attempts")}
-		if d := queue.Decide(j, exited(1), p).Delay; d < 0 || d > p.Max {
+		if d := queue.Decide(j, exitedWith(1), p).Delay; d < 0 || d > p.Max {
 			t.Fatalf("waits %d ns, want 0 to %d", d, p.Max)
 		}
 	})
@@ -334,8 +337,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	least, most := time.Hour, time.Duration(0)
 	for seq := range int64(1000) {
 		j := &queue.Job{Seq: seq, MaxAttempts: 9}
-		d := queue.Decide(j, exited(1), p).Delay
-		if again := queue.Decide(j, exited(1), p).Delay; again != d {
+		d := queue.Decide(j, exitedWith(1), p).Delay
+		if again := queue.Decide(j, exitedWith(1), p).Delay; again != d {
 			t.Fatalf("got %v and then %v for the same attempt", d, again)
 		}
 		least, most = min(least, d), max(most, d)

@@ -87,12 +87,12 @@ func (d Demand) nounAndField() (noun, field string) {
 // CheckDemands returns an error if a demand is invalid, or if the demands are not in the order in which a claim
 // checks gates. Resources come last, because a job reserves units of a resource only if no other gate blocks
 // it.
-func CheckDemands(list []Demand) error {
-	if len(list) > MaxDemands {
+func CheckDemands(demands []Demand) error {
+	if len(demands) > MaxDemands {
 		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
-			len(list), MaxDemands)
+			len(demands), MaxDemands)
 	}
-	for i, d := range list {
+	for i, d := range demands {
 		noun, field := d.nounAndField()
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
@@ -114,7 +114,7 @@ func CheckDemands(list []Demand) error {
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
 			return Invalid(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
 				Clip(d.Key), d.Period, reportBugAdvice)
-		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
+		case i > 0 && (demands[i-1].Kind > d.Kind || demands[i-1].Kind == d.Kind && demands[i-1].Key >= d.Key):
 			return Invalid(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun, Clip(d.Key),
 				reportBugAdvice)
 		}
@@ -137,9 +137,9 @@ func validKey(d Demand) bool {
 
 // GateSignature returns a text that identifies the gates of the demands and the number of units of each. Jobs
 // with the same text need the same number of units of the same gates.
-func GateSignature(list []Demand) string {
+func GateSignature(demands []Demand) string {
 	var b strings.Builder
-	for _, d := range list {
+	for _, d := range demands {
 		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.Key)
 	}
 	return b.String()

@@ -15,8 +15,8 @@ const MaxQueueName = 64
 // ValidQueue reports whether name is a valid queue name.
 func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(name) }
 
-// periods maps the letter of a period in a rate to its duration.
-var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+// ratePeriods maps the letter of a period in a rate to its duration.
+var ratePeriods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
 // parseAmount parses a number from 1 to MaxDemandAmount. It accepts only digits.
 func parseAmount(text string) (n int, ok bool) {
@@ -60,7 +60,7 @@ func ParseRate(text string) (Demand, error) {
 		}
 	}
 	count, period, _ := strings.Cut(rate, "/")
-	d := Demand{Kind: GateRate, Key: key, Period: periods[period]}
+	d := Demand{Kind: GateRate, Key: key, Period: ratePeriods[period]}
 	n, ok := parseAmount(count)
 	if !ok || d.Period == 0 {
 		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
@@ -94,13 +94,13 @@ func (d Demand) String() string {
 }
 
 // FormatPeriod returns the period of a rate as users write it.
-func FormatPeriod(per time.Duration) string {
-	for name, d := range periods {
-		if d == per {
+func FormatPeriod(period time.Duration) string {
+	for name, d := range ratePeriods {
+		if d == period {
 			return name
 		}
 	}
-	return FormatDuration(per)
+	return FormatDuration(period)
 }
 
 // FormatDemand returns the job's first demand of a kind as users write it, or nil if it has no demand of that
@@ -139,8 +139,8 @@ func DemandedUnits(j *Job) map[string]int {
 
 // resolveDemands returns the demands for the gates that a spec names, in the order in which a claim checks gates.
 // It ignores errors, because checkFields has reported them.
-func resolveDemands(s *Spec) (list []Demand) {
-	add := func(d Demand, _ error) { list = append(list, d) }
+func resolveDemands(s *Spec) (demands []Demand) {
+	add := func(d Demand, _ error) { demands = append(demands, d) }
 	if s.NodeSelector != nil {
 		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
 	}
@@ -154,7 +154,7 @@ func resolveDemands(s *Spec) (list []Demand) {
 		n, _ := parseAmount(s.Resources[name])
 		add(Demand{Kind: GateResource, Key: name, Amount: n}, nil)
 	}
-	return list
+	return demands
 }
 
 // conditionNames contains the names of the values of DependencyCondition, as users write them.
@@ -221,7 +221,7 @@ func FormatUnits(text, name string, units []int) string {
 
 // ParseUnits reads a text that FormatUnits has written. It passes the name and the units of every resource in the
 // text to a function.
-func ParseUnits(text string, each func(name string, units []int)) {
+func ParseUnits(text string, visit func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")
 		var units []int
@@ -230,14 +230,14 @@ func ParseUnits(text string, each func(name string, units []int)) {
 				units = append(units, n)
 			}
 		}
-		each(name, units)
+		visit(name, units)
 	}
 }
 
-// PickFreeUnits returns the n lowest units that are not in taken.
-func PickFreeUnits(n int, taken map[int]bool) (units []int) {
+// PickFreeUnits returns the n lowest units that are not in takenUnits.
+func PickFreeUnits(n int, takenUnits map[int]bool) (units []int) {
 	for u := 0; len(units) < n; u++ {
-		if !taken[u] {
+		if !takenUnits[u] {
 			units = append(units, u)
 		}
 	}

@@ -14,11 +14,11 @@ import (
 // converts them back to what the user wrote.
 func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
-		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"),
+		Command: ptr("true"), Queue: ptr("gpu"), Lock: ptr("db:2"), RateLimit: ptr("@api=10/h"),
 		Resources: map[string]string{"ram": "3", "gpu": "1"},
 		DependsOn: []string{"a", "b:dead",
-			"c:ended"}, OnDependencyFailure: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour),
-		OnConflict: p("replace"),
+			"c:ended"}, OnDependencyFailure: ptr("hold"), Unique: ptr("k"), UniqueFor: ptr(time.Hour),
+		OnConflict: ptr("replace"),
 	}, defaults)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestRateNeedsKey(t *testing.T) {
 		"0/s":  `"0/s" is not a rate; write KEY=N/PERIOD`,
 		"=1/s": `"" is not a valid key`,
 	} {
-		_, err := queue.Resolve(&queue.Spec{Command: p("true"), RateLimit: &text}, defaults)
+		_, err := queue.Resolve(&queue.Spec{Command: ptr("true"), RateLimit: &text}, defaults)
 		if e, ok := errors.AsType[*queue.Error](err); !ok || e.Field != "rate_limit" || !strings.HasPrefix(e.Message, want) {
 			t.Errorf("rate_limit %q: got %v, want %s", text, err, want)
 		}

@@ -73,11 +73,11 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// merge sets the field from JSON. Unlike the method set, it adds the entries of a map to the existing entries. A
+// mergeJSON sets the field from JSON. Unlike setJSON, it adds the entries of a map to the existing entries. A
 // null value removes an entry.
-func (f *Field) merge(s *Spec, value json.RawMessage) error {
+func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
-		return f.set(s, value)
+		return f.setJSON(s, value)
 	}
 	merged := map[string]string{}
 	maps.Copy(merged, f.memberOf(s).Interface().(map[string]string))
@@ -102,9 +102,9 @@ var excludedFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
-// clearExcluded clears the fields that the field with the given name excludes. It keeps each field for which
+// clearExcludedFields clears the fields that the field with the given name excludes. It keeps each field for which
 // isGiven returns true.
-func (s *Spec) clearExcluded(name string, isGiven func(name string) bool) {
+func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) {
 	for _, other := range excludedFields[name] {
 		if !isGiven(other) {
 			fieldsByName()[other].memberOf(s).SetZero()
@@ -120,7 +120,7 @@ func (s *Spec) Override(flags *Spec) {
 		if !isGiven(f.Name) {
 			continue
 		}
-		s.clearExcluded(f.Name, isGiven)
+		s.clearExcludedFields(f.Name, isGiven)
 		value := f.memberOf(flags)
 		if added, isMap := value.Interface().(map[string]string); isMap {
 			merged := map[string]string{}
@@ -132,11 +132,11 @@ func (s *Spec) Override(flags *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to set, a merge patch (RFC 7386): a JSON object of fields. The value null
+// Edit changes a waiting job according to a merge patch (RFC 7386): a JSON object of fields. The value null
 // restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
 // caller does that. If Edit returns an error, the job is unchanged.
-func (j *Job) Edit(set json.RawMessage, d Defaults) error {
-	patch, err := readPatch(set)
+func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
+	patch, err := readPatch(patchJSON)
 	if err != nil {
 		return err
 	}
@@ -149,13 +149,13 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			f.memberOf(s).SetZero()
 		}
 		if !isNull(value) {
-			s.clearExcluded(name, isPatched)
+			s.clearExcludedFields(name, isPatched)
 		}
 	}
 	if isNull(patch["delay"]) {
 		s.RunAt = nil // a stored job has run_at instead of delay, so null for delay clears run_at
 	}
-	if err := s.setMembers(set, nil, (*Field).merge); err != nil {
+	if err := s.setMembers(patchJSON, nil, (*Field).mergeJSON); err != nil {
 		return err
 	}
 	edited, err := Resolve(s, d)
@@ -187,7 +187,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 }
 
 // setDueTime sets the time at which the edited job is due. If the patch clears that time, the job is due now.
-func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]json.RawMessage) {
+func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.RawMessage) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}
@@ -195,7 +195,7 @@ func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]json.RawMess
 	if (isNull(patch["run_at"]) || isNull(patch["delay"])) && edited.RunAt == 0 && edited.Delay == 0 {
 		j.Delay = time.Nanosecond // the patch cleared the time, so the job is due now
 	}
-	if given.Delay != nil && *given.Delay == 0 {
+	if patchedSpec.Delay != nil && *patchedSpec.Delay == 0 {
 		j.Delay = time.Nanosecond // an explicit delay of 0 also means due now
 	}
 }
@@ -210,9 +210,9 @@ var JointEditFields = struct{ Field, RequiredField string }{"on_dependency_failu
 func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 // readPatch returns the values of a merge patch by field. It does not check the values.
-func readPatch(set json.RawMessage) (map[string]json.RawMessage, error) {
+func readPatch(patchJSON json.RawMessage) (map[string]json.RawMessage, error) {
 	patch := map[string]json.RawMessage{}
-	err := EachMember(set, func(name string, value json.RawMessage) error {
+	err := EachMember(patchJSON, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:

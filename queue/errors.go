@@ -115,15 +115,15 @@ func ClipJSON(s string, limit int) string {
 	return s
 }
 
-// jsonSize returns how many bytes json.Marshal writes for the character r at the start of rest.
-func jsonSize(rest string, r rune) int {
+// jsonSize returns how many bytes json.Marshal writes for the character r at the start of text.
+func jsonSize(text string, r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
 		return 2
 	case '<', '>', '&', '\u2028', '\u2029':
 		return 6
 	case utf8.RuneError:
-		if !strings.HasPrefix(rest, string(utf8.RuneError)) {
+		if !strings.HasPrefix(text, string(utf8.RuneError)) {
 			return 6 // invalid UTF-8
 		}
 	}
@@ -138,41 +138,41 @@ const maxListedErrors = 20
 
 // errorList collects the problems with one input.
 type errorList struct {
-	list      []error
-	truncated bool
+	problems    []error
+	isTruncated bool
 }
 
 // add records a problem. After maxListedErrors problems, it only records that there are more.
-func (l *errorList) add(fault error) {
-	if len(l.list) == maxListedErrors {
-		l.truncated = true
+func (l *errorList) add(problem error) {
+	if len(l.problems) == maxListedErrors {
+		l.isTruncated = true
 		return
 	}
-	l.list = append(l.list, fault)
+	l.problems = append(l.problems, problem)
 }
 
 // err combines all problems into one *Error, with the field of the first problem. It returns nil without
 // problems.
 func (l *errorList) err() error {
-	if len(l.list) == 0 {
+	if len(l.problems) == 0 {
 		return nil
 	}
 	var first *Error
-	if !errors.As(l.list[0], &first) {
-		first = Errorf(CodeInvalid, "%s", l.list[0])
+	if !errors.As(l.problems[0], &first) {
+		first = Errorf(CodeInvalid, "%s", l.problems[0])
 	}
-	if len(l.list) == 1 {
+	if len(l.problems) == 1 {
 		return first
 	}
 	var b strings.Builder
 	b.WriteString(first.Message)
-	for _, fault := range l.list[1:] {
+	for _, problem := range l.problems[1:] {
 		b.WriteString("; ")
-		b.WriteString(fault.Error())
+		b.WriteString(problem.Error())
 	}
 	joined := *first
 	joined.Message = ClipJSON(b.String(), MaxErrorBytes)
-	if l.truncated {
+	if l.isTruncated {
 		joined.Message += "; and more errors"
 	}
 	return &joined
@@ -181,25 +181,25 @@ func (l *errorList) err() error {
 // DidYouMean returns the suggestion "; did you mean …?" with the known word closest to word. It returns "" if
 // no known word is close. Two words are close if their editDistance d satisfies 2d < n and 3d ≤ n+1. n is the
 // length of the longer word.
-func DidYouMean(word string, known []string) string {
-	if best := NearestWord(word, known); best != "" {
+func DidYouMean(word string, knownWords []string) string {
+	if best := NearestWord(word, knownWords); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
 }
 
 // NearestWord returns the word that DidYouMean suggests. It returns "" if no known word is close.
-func NearestWord(word string, known []string) string {
-	return NearestWordWithin(word, known, len(word))
+func NearestWord(word string, knownWords []string) string {
+	return NearestWordWithin(word, knownWords, len(word))
 }
 
 // NearestWordWithin is like NearestWord, but returns only a word whose editDistance is at most maxMistakes.
-func NearestWordWithin(word string, known []string, maxMistakes int) (best string) {
+func NearestWordWithin(word string, knownWords []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
 		return ""
 	}
-	for _, k := range known {
+	for _, k := range knownWords {
 		d := editDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
 		if longest := max(len(k), len(word)); d < bestDistance && d <= maxMistakes && 3*d <= longest+1 && 2*d < longest {
 			best, bestDistance = k, d
@@ -236,12 +236,12 @@ func editDistance(a, b string) int {
 // NoJobError returns the error for an id that no job has. If the id is a word such as all or dead, it suggests
 // an option: the user probably wanted to select several jobs.
 func NoJobError(id string) error {
-	const several = "; to select several jobs, most commands take "
+	const selectHint = "; to select several jobs, most commands take "
 	hint := ""
 	if id == "all" {
-		hint = several + "--all instead of an id"
+		hint = selectHint + "--all instead of an id"
 	} else if state := StateForWord(id); state != "" {
-		hint = several + "--state " + state + " instead of an id"
+		hint = selectHint + "--state " + state + " instead of an id"
 	}
 	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
 }

@@ -6,17 +6,17 @@ import "slices"
 // them. Resolve checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules.
 // A field that is null, false, or an empty map counts as not given.
 //
-// For example, {Field: "unique_for", Others: []string{"unique"}, RequiresOther: true, …} rejects {"unique_for":
+// For example, {Field: "unique_for", OtherFields: []string{"unique"}, RequiresOther: true, …} rejects {"unique_for":
 // "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field         string // field that the error names
-	Others        []string
-	RequiresOther bool // true: Field requires one of Others; false: it excludes them all
+	OtherFields   []string
+	RequiresOther bool // true: Field requires one of OtherFields; false: it excludes them all
 	Message       string
-	// equivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
+	// areEquivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
 	// both fields, because replies of the service contain both. A schema cannot express this exception, so the
 	// schema accepts only one of the fields.
-	equivalent func(*Spec) bool
+	areEquivalent func(*Spec) bool
 }
 
 // FieldRules returns the rules about job fields that belong together.
@@ -45,21 +45,22 @@ func sameCommandAndArgv(s *Spec) bool { return *s.Command == CommandText("", s.A
 
 func sameAttemptsAndRetries(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
-// checkRules reports the fields of the spec that violate one of the fieldRules.
-func (s *Spec) checkRules(check fieldChecker) {
+// checkFieldRules reports the fields of the spec that violate one of the fieldRules.
+func (s *Spec) checkFieldRules(check fieldChecker) {
 	for i := range fieldRules {
 		r := &fieldRules[i]
 		if !s.hasField(r.Field) {
 			continue
 		}
-		hasOther := slices.ContainsFunc(r.Others, s.hasField)
-		check(hasOther == r.RequiresOther || hasOther && r.equivalent != nil && r.equivalent(s), r.Field, "%s", r.Message)
+		hasOther := slices.ContainsFunc(r.OtherFields, s.hasField)
+		check(hasOther == r.RequiresOther || hasOther && r.areEquivalent != nil && r.areEquivalent(s),
+			r.Field, "%s", r.Message)
 	}
 }
 
 // hasField reports whether the spec sets a field to a value other than null, false or an empty map.
 func (s *Spec) hasField(name string) bool {
-	switch v := fieldsByName()[name].get(s).(type) {
+	switch v := fieldsByName()[name].jsonValue(s).(type) {
 	case nil:
 		return false
 	case bool:

@@ -51,6 +51,6 @@ func TestFormatsAcceptWhatTheirPatternsMatch(t *testing.T) {
 
 // patternIsTooWide reports whether a text format may reject a text that its pattern matches. The text may be too
 // long, or be a glob with a reversed range like [z-a].
-func patternIsTooWide(form *TextFormat, text string) bool {
-	return len(text) > 250 || form == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
+func patternIsTooWide(format *TextFormat, text string) bool {
+	return len(text) > 250 || format == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

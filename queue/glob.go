@@ -33,7 +33,7 @@ func Glob(pattern string) (func(string) bool, error) {
 			if rest[1:end] == "!" {
 				return nil, invalidGlob(pattern)
 			}
-			expression += classExpression(rest[1:end])
+			expression += bracketExpression(rest[1:end])
 			size = end + 1
 		default:
 			expression += characterExpression(r)
@@ -57,15 +57,15 @@ var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, C
 
 func checkGlob(pattern string) error { return errorOf(Glob(pattern)) }
 
-// classExpression returns the regular expression for the text between the brackets of a pattern. The expression
+// bracketExpression returns the regular expression for the text between the brackets of a pattern. The expression
 // is invalid for a reversed range.
-func classExpression(class string) string {
-	class, negated := strings.CutPrefix(class, "!")
+func bracketExpression(brackets string) string {
+	brackets, negated := strings.CutPrefix(brackets, "!")
 	expression := "["
 	if negated {
 		expression += "^"
 	}
-	for list := []rune(class); len(list) > 0; list = list[1:] {
+	for list := []rune(brackets); len(list) > 0; list = list[1:] {
 		expression += characterExpression(list[0])
 		if len(list) > 2 && list[1] == '-' {
 			expression += "-" + characterExpression(list[2])

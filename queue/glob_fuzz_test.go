@@ -12,20 +12,20 @@ import (
 // piece is one element of a pattern, as parsed by the independent implementation in this test. It is either a *,
 // which matches any text, or it matches one character if its function returns true for the character.
 type piece struct {
-	any   bool
-	takes func(rune) bool
+	matchesAnyText bool
+	matchesRune    func(rune) bool
 }
 
 // piecesOf parses a pattern in a simple way. ok is false if the pattern is invalid.
-func piecesOf(pattern string) (list []piece, ok bool) {
+func piecesOf(pattern string) (pieces []piece, ok bool) {
 	rest := pattern
 	for rest != "" {
 		r, size := utf8.DecodeRuneInString(rest)
 		switch r {
 		case '*':
-			list = append(list, piece{any: true})
+			pieces = append(pieces, piece{matchesAnyText: true})
 		case '?':
-			list = append(list, piece{takes: func(rune) bool { return true }})
+			pieces = append(pieces, piece{matchesRune: func(rune) bool { return true }})
 		case '[':
 			class, _, closed := strings.Cut(rest[1:], "]")
 			size = len(class) + 2
@@ -34,46 +34,46 @@ func piecesOf(pattern string) (list []piece, ok bool) {
 				return nil, false
 			}
 			set := []rune(class)
-			var spans [][2]rune
+			var runeRanges [][2]rune
 			for len(set) > 0 {
 				if len(set) >= 3 && set[1] == '-' {
 					if set[0] > set[2] {
 						return nil, false
 					}
-					spans, set = append(spans, [2]rune{set[0], set[2]}), set[3:]
+					runeRanges, set = append(runeRanges, [2]rune{set[0], set[2]}), set[3:]
 				} else {
-					spans, set = append(spans, [2]rune{set[0], set[0]}), set[1:]
+					runeRanges, set = append(runeRanges, [2]rune{set[0], set[0]}), set[1:]
 				}
 			}
-			list = append(list, piece{takes: func(c rune) bool {
+			pieces = append(pieces, piece{matchesRune: func(c rune) bool {
 				inClass := false
-				for _, s := range spans {
+				for _, s := range runeRanges {
 					inClass = inClass || s[0] <= c && c <= s[1]
 				}
 				return inClass != not
 			}})
 		default:
-			list = append(list, piece{takes: func(c rune) bool { return c == r }})
+			pieces = append(pieces, piece{matchesRune: func(c rune) bool { return c == r }})
 		}
 		rest = rest[size:]
 	}
-	return list, true
+	return pieces, true
 }
 
 // matches reports whether the pieces match the whole text. It tries all possibilities.
-func matches(list []piece, text []rune) bool {
+func matches(pieces []piece, text []rune) bool {
 	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
 	reach[0] = true
-	for _, p := range list {
+	for _, p := range pieces {
 		next := make([]bool, len(text)+1)
 		for at, reachable := range reach {
 			switch {
 			case !reachable:
-			case p.any:
+			case p.matchesAnyText:
 				for to := at; to <= len(text); to++ {
 					next[to] = true
 				}
-			case at < len(text) && p.takes(text[at]):
+			case at < len(text) && p.matchesRune(text[at]):
 				next[at+1] = true
 			}
 		}

@@ -45,10 +45,10 @@ func HookEventsOf(s State) HookEvents {
 }
 
 // String returns the name of one event, as used in the settings.
-func (h HookEvents) String() string { return h.choose("completed", "failed", "dead", "ended") }
+func (h HookEvents) String() string { return h.textForEvent("completed", "failed", "dead", "ended") }
 
-// choose returns the text for one event. It takes the texts for all events, in the order of AllHookEvents.
-func (h HookEvents) choose(texts ...string) string {
+// textForEvent returns the text for one event. It takes the texts for all events, in the order of AllHookEvents.
+func (h HookEvents) textForEvent(texts ...string) string {
 	if i := slices.Index(AllHookEvents, h); i >= 0 {
 		return texts[i]
 	}
@@ -65,17 +65,17 @@ type HookCommands struct {
 
 // CommandFor returns the command of one event; "" if none exists.
 func (c *HookCommands) CommandFor(event HookEvents) string {
-	return event.choose(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
+	return event.textForEvent(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }
 
 // CommandEvents returns the set of events that have a command.
-func (c *HookCommands) CommandEvents() (set HookEvents) {
+func (c *HookCommands) CommandEvents() (events HookEvents) {
 	for _, event := range AllHookEvents {
 		if c.CommandFor(event) != "" {
-			set |= event
+			events |= event
 		}
 	}
-	return set
+	return events
 }
 
 // RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. That is the

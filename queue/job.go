@@ -223,14 +223,14 @@ const (
 )
 
 // Fields returns the names of the job fields that contained the removed parts.
-func (p InputParts) Fields() (list []string) {
+func (p InputParts) Fields() (names []string) {
 	if p&InputEnv != 0 {
-		list = append(list, "env")
+		names = append(names, "env")
 	}
 	if p&InputStdin != 0 {
-		list = append(list, "stdin")
+		names = append(names, "stdin")
 	}
-	return list
+	return names
 }
 
 // Lease is the right to run one attempt of a job. It consists of the job's number and its fence, a number that

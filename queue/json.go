@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the maximum nesting depth of JSON input.
-const maxDepth = 32
+// maxNestingDepth is the maximum nesting depth of JSON input.
+const maxNestingDepth = 32
 
 // MaxMembers is the maximum number of members of a JSON object in the input.
 const MaxMembers = 16_384
@@ -23,22 +23,22 @@ const MaxMembers = 16_384
 // is job output.
 func CheckJSON(line []byte) error {
 	depth := 0
-	// frame is the line without the contents of the long strings, which this function checks itself. The
-	// library checks frame.
-	var frame []byte
-	from := 0 // start of the part of line that is not in frame yet
+	// shortenedLine is the line without the contents of the long strings, which this function checks itself. The
+	// library checks the shortened line.
+	var shortenedLine []byte
+	from := 0 // start of the part of line that is not in shortenedLine yet
 	for i := 0; i < len(line); i++ {
 		switch line[i] {
 		case '"':
 			end := skipString(line, i)
 			if end-i > longStringBytes && end < len(line) && isPlainJSONText(line[i+1:end]) {
-				frame = append(frame, line[from:i+1]...)
+				shortenedLine = append(shortenedLine, line[from:i+1]...)
 				from = end
 			}
 			i = end
 		case '{', '[':
-			if depth++; depth > maxDepth {
-				return Errorf(CodeParse, "JSON is nested more than %d levels deep at byte %d", maxDepth, i+1)
+			if depth++; depth > maxNestingDepth {
+				return Errorf(CodeParse, "JSON is nested more than %d levels deep at byte %d", maxNestingDepth, i+1)
 			}
 		case '}', ']':
 			depth--
@@ -48,11 +48,11 @@ func CheckJSON(line []byte) error {
 		return Errorf(CodeParse, "the JSON text is not valid UTF-8")
 	}
 	if from == 0 {
-		frame = line
+		shortenedLine = line
 	} else {
-		frame = append(frame, line[from:]...)
+		shortenedLine = append(shortenedLine, line[from:]...)
 	}
-	if json.Valid(frame) {
+	if json.Valid(shortenedLine) {
 		return nil
 	}
 	var v any
@@ -86,7 +86,7 @@ func isPlainJSONText(text []byte) bool {
 // EachMember passes the members of a JSON object, in order, to a function. CheckJSON must have accepted data.
 // EachMember takes linear time. It returns an error if data is not an object, has more than MaxMembers members,
 // or contains a name twice.
-func EachMember(data []byte, each func(name string, value json.RawMessage) error) error {
+func EachMember(data []byte, visit func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
@@ -107,7 +107,7 @@ func EachMember(data []byte, each func(name string, value json.RawMessage) error
 		seen[name] = true
 		i = skipSpace(data, skipSpace(data, end)+1) // skip the colon
 		end = skipValue(data, i)
-		if err := each(name, json.RawMessage(data[i:end])); err != nil {
+		if err := visit(name, json.RawMessage(data[i:end])); err != nil {
 			return err
 		}
 		if i = skipSpace(data, end); data[i] == ',' {
@@ -119,14 +119,14 @@ func EachMember(data []byte, each func(name string, value json.RawMessage) error
 
 // EachElement passes the elements of a JSON array, in order, to a function. CheckJSON must have accepted data.
 // EachElement returns an error if data is not an array.
-func EachElement(data []byte, each func(value json.RawMessage) error) error {
+func EachElement(data []byte, visit func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
 		return Errorf(CodeInvalid, "must be a JSON array")
 	}
 	for i = skipSpace(data, i+1); data[i] != ']'; {
 		end := skipValue(data, i)
-		if err := each(json.RawMessage(data[i:end])); err != nil {
+		if err := visit(json.RawMessage(data[i:end])); err != nil {
 			return err
 		}
 		if i = skipSpace(data, end); data[i] == ',' {
@@ -265,21 +265,21 @@ var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\
 var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
 // AppendJSONString appends a text as a JSON string. The text must be UTF-8.
-func AppendJSONString(to []byte, s string) []byte {
-	to = append(to, '"')
+func AppendJSONString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
 	from := 0
 	for i := range len(s) {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' {
 			continue
 		}
-		to = append(to, s[from:i]...)
+		dst = append(dst, s[from:i]...)
 		from = i + 1
 		if letter := escapeLetters[c]; letter != 0 {
-			to = append(to, '\\', letter)
+			dst = append(dst, '\\', letter)
 		} else {
-			to = fmt.Appendf(to, `\u%04x`, c)
+			dst = fmt.Appendf(dst, `\u%04x`, c)
 		}
 	}
-	return append(append(to, s[from:]...), '"')
+	return append(append(dst, s[from:]...), '"')
 }

@@ -12,17 +12,17 @@ import (
 )
 
 // nestingDepth returns the nesting depth of JSON, as the standard decoder sees it.
-func nestingDepth(raw []byte) (deepest int) {
+func nestingDepth(raw []byte) (deepestLevel int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
 		token, err := d.Token()
 		if err != nil {
-			return deepest
+			return deepestLevel
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
 			n++
-			deepest = max(deepest, n)
+			deepestLevel = max(deepestLevel, n)
 		case json.Delim('}'), json.Delim(']'):
 			n--
 		}

@@ -32,17 +32,18 @@ var jobLimits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements returns the enforcement of every limit. A limit that is not in known counts as not enforced.
-func Enforcements(known []Enforcement) (list []Enforcement) {
+// Enforcements returns the enforcement of every limit. A limit that is not in knownEnforcements counts as not
+// enforced.
+func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) {
 	for _, l := range jobLimits {
 		e := Enforcement{Limit: l.name,
 			Mechanism: "the runners, which supervise jobs, have not reported that they can enforce it"}
-		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
-			e = known[i]
+		if i := slices.IndexFunc(knownEnforcements, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
+			e = knownEnforcements[i]
 		}
-		list = append(list, e)
+		enforcements = append(enforcements, e)
 	}
-	return list
+	return enforcements
 }
 
 // HasAnyLimit reports whether at least one of the jobs has a limit.
@@ -58,14 +59,14 @@ type UnenforcedLimit struct {
 }
 
 // UnenforcedLimits returns the limits of the jobs that are not fully enforced, in the order of the fields.
-func UnenforcedLimits(jobs []Job, known []Enforcement) (list []UnenforcedLimit) {
-	for i, e := range Enforcements(known) {
+func UnenforcedLimits(jobs []Job, knownEnforcements []Enforcement) (unenforcedLimits []UnenforcedLimit) {
+	for i, e := range Enforcements(knownEnforcements) {
 		if e.Extent == Enforced {
 			continue
 		}
 		if at := slices.IndexFunc(jobs, func(j Job) bool { return jobLimits[i].has(&j) }); at >= 0 {
-			list = append(list, UnenforcedLimit{e, at})
+			unenforcedLimits = append(unenforcedLimits, UnenforcedLimit{e, at})
 		}
 	}
-	return list
+	return unenforcedLimits
 }

@@ -32,18 +32,18 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
-// awkwardTexts lists words that a shell would misinterpret without quoting.
-var awkwardTexts = []string{
+// shellUnsafeWords lists words that a shell would misinterpret without quoting.
+var shellUnsafeWords = []string{
 	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b",
 	"-n", "%s", `\n`, `\101`,
 	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx",
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells by name. Each value is a text to send to the shell before a command line,
-// so that the shell treats the line as if a user had pasted it. For bash, the text turns history expansion on.
+// installedShells returns the installed shells by name. Each value is a text to send to the shell before a command
+// line, so that the shell treats the line as if a user had pasted it. For bash, the text turns history expansion on.
 // dash is an example of a shell that supports only POSIX.1-2017.
-func shells(t *testing.T) map[string]string {
+func installedShells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -58,17 +58,17 @@ func shells(t *testing.T) map[string]string {
 // CommandText returns a line that a shell splits into the given words. The line consists of printable
 // characters.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
-	line := CommandText("", append([]string{"printf", `%s\0`}, awkwardTexts...))
+	line := CommandText("", append([]string{"printf", `%s\0`}, shellUnsafeWords...))
 	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 		t.Errorf("%q does not print at byte %d", line, i)
 	}
-	for shell, first := range shells(t) {
+	for shell, first := range installedShells(t) {
 		cmd := exec.Command(shell)
 		cmd.Stdin = strings.NewReader(first + line + "\n")
 		out, err := cmd.Output()
 		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil ||
-			!slices.Equal(got, awkwardTexts) {
-			t.Errorf("%s reads %q, %v, want %q", shell, got, err, awkwardTexts)
+			!slices.Equal(got, shellUnsafeWords) {
+			t.Errorf("%s reads %q, %v, want %q", shell, got, err, shellUnsafeWords)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 		"do", "done", "in",
 		"function", "time", "coproc", "{", "}", "!", "[[", "]]",
 	}
-	for shell, first := range shells(t) {
+	for shell, first := range installedShells(t) {
 		for _, name := range names {
 			cmd := exec.Command(shell)
 			cmd.Env = []string{"PATH=/nowhere"}

@@ -21,10 +21,10 @@ type Defaults struct {
 // Resolve checks a spec and returns a draft: the job that the spec requests, not stored yet. The error is an
 // *Error of CodeInvalid that lists all problems, up to a limit.
 func Resolve(s *Spec, d Defaults) (Job, error) {
-	var wrong errorList
+	var problems errorList
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			wrong.add(Invalid(field, format, args...))
+			problems.add(Invalid(field, format, args...))
 		}
 	}
 	j := Job{
@@ -79,7 +79,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	j.HookEvents = j.HookCommands.CommandEvents()
 
 	s.checkFields(check)
-	s.checkRules(check)
+	s.checkFieldRules(check)
 	resolveCommand(check, s, &j, d)
 	j.Env = resolveEnv(check, s)
 	j.Secrets = resolveSecrets(check, s)
@@ -87,7 +87,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	checkLabels(check, s.Labels)
 	j.Demands = resolveDemands(s)
 	resolveDependencies(check, s, &j)
-	return j, wrong.err()
+	return j, problems.err()
 }
 
 // fieldChecker reports a problem with a field if ok is false. Problems are listed in the order of the calls.
@@ -109,7 +109,7 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		// checkMember reports a name or a value that is too long by itself. Here only their sum is checked.
+		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
 		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
 			check(false, "env", pairTooLongMessage, Clip(name), size, MaxCommandBytes)
 		}
@@ -164,7 +164,7 @@ const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximu
 func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
-		// checkMember reports a name or a value that is too long by itself. Here only their sum is checked.
+		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
 		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, Clip(k), size,
 			MaxLabelBytes)
 	}
@@ -192,9 +192,9 @@ func isAbsolute(path string) bool {
 }
 
 // ValueOr returns *p, or the second argument if p is nil.
-func ValueOr[T any](p *T, otherwise T) T {
+func ValueOr[T any](p *T, fallback T) T {
 	if p == nil {
-		return otherwise
+		return fallback
 	}
 	return *p
 }

@@ -18,14 +18,14 @@ func CredentialName(reference string) (name string, ok bool) {
 // resolveSecrets returns the spec's references to secrets, each in the form NAME=reference. The secrets
 // themselves can only be read by the runner.
 func resolveSecrets(check fieldChecker, s *Spec) []string {
-	var list []string
+	var references []string
 	for name, reference := range s.EnvSecret {
 		_, duplicate := s.Env[name]
 		check(!duplicate, "env_secret", `variable %s is also set in field "env"; set it in only one of them`, name)
-		list = append(list, name+"="+reference)
+		references = append(references, name+"="+reference)
 	}
-	slices.Sort(list)
-	return list
+	slices.Sort(references)
+	return references
 }
 
 // validReference reports whether a text is a valid reference to a secret: the path of a file, or a credential

@@ -96,16 +96,16 @@ const (
 
 // Field is one row of the table of job fields. Each row describes a member of Spec.
 type Field struct {
-	Name       string // name in JSON; the flag has - instead of _
-	Alias      string // alternative name; "" means none
-	Kind       FieldKind
-	member     int         // index of the member of Spec that holds the value
-	constraint *Constraint // accepted values; nil means all values of the kind
+	Name        string // name in JSON; the flag has - instead of _
+	Alias       string // alternative name; "" means none
+	Kind        FieldKind
+	memberIndex int         // index of the member of Spec that holds the value
+	constraint  *Constraint // accepted values; nil means all values of the kind
 }
 
 // fields returns the table of job fields. It computes the table at the first use, since most programs do not
 // need it. The fields timeout and timeout_ms both set the member Timeout.
-var fields = sync.OnceValue(func() (list []Field) {
+var fields = sync.OnceValue(func() (fieldTable []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
 		reflect.TypeFor[*int]():              KindText, // umask, an octal number
@@ -119,7 +119,7 @@ var fields = sync.OnceValue(func() (list []Field) {
 		reflect.TypeFor[[]int]():             KindExitCodes,
 	}
 	add := func(name, alias string, kind FieldKind, member int) {
-		list = append(list, Field{name, alias, kind, member, ConstraintOf(name)})
+		fieldTable = append(fieldTable, Field{name, alias, kind, member, ConstraintOf(name)})
 	}
 	spec := reflect.TypeFor[Spec]()
 	for i := range spec.NumField() {
@@ -134,7 +134,7 @@ var fields = sync.OnceValue(func() (list []Field) {
 			add("timeout_ms", "", KindInteger, i)
 		}
 	}
-	return list
+	return fieldTable
 })
 
 // usageText describes the fields, each in a line NAME: DESCRIPTION.
@@ -183,25 +183,25 @@ func FieldNames() (names []string) {
 // a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to the function other. That
-// function returns false for a member that it does not accept. If other is nil, none is accepted. data must have
-// passed CheckJSON.
-func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
+// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther. That
+// function returns false for a member that it does not accept. If handleOther is nil, no such member is
+// accepted. data must have passed CheckJSON.
+func (s *Spec) Decode(data []byte, handleOther func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
-	return s.setMembers(data, other, (*Field).set)
+	return s.setMembers(data, handleOther, (*Field).setJSON)
 }
 
-// setMembers sets the members of a JSON object that are fields and not null, with the given function. It passes
-// members that are not fields to the function other, as Decode does.
-func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMessage) (bool, error),
-	set func(f *Field, s *Spec, value json.RawMessage) error) error {
-	var wrong errorList
-	var given []*Field
+// setMembers sets the members of a JSON object that are fields and not null, with setField. It passes members
+// that are not fields to handleOther, as Decode does.
+func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.RawMessage) (bool, error),
+	setField func(f *Field, s *Spec, value json.RawMessage) error) error {
+	var problems errorList
+	var givenFields []*Field
 	err := EachMember(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
-		if f == nil && other != nil {
-			if took, err := other(name, value); err != nil {
-				wrong.add(err)
+		if f == nil && handleOther != nil {
+			if took, err := handleOther(name, value); err != nil {
+				problems.add(err)
 				return nil
 			} else if took {
 				return nil
@@ -209,26 +209,26 @@ func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMes
 		}
 		timeout := s.Timeout
 		switch {
-		case f == nil && len(wrong.list) > 0:
-			wrong.add(Invalid(name, "unknown job field"))
+		case f == nil && len(problems.problems) > 0:
+			problems.add(Invalid(name, "unknown job field"))
 		case f == nil:
-			wrong.add(CheckField(name)) // only the first error has a hint, which takes long to compute
-		case slices.Contains(given, f):
-			wrong.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
+			problems.add(CheckField(name)) // only the first error has a hint, which takes long to compute
+		case slices.Contains(givenFields, f):
+			problems.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
 		case !isNull(value):
-			if err := set(f, s, value); err != nil {
-				wrong.add(fieldError(f.Name, err))
+			if err := setField(f, s, value); err != nil {
+				problems.add(fieldError(f.Name, err))
 			} else if timeout != nil && *s.Timeout != *timeout {
-				wrong.add(Invalid(name, "differs from field timeout_ms; use only one of them"))
+				problems.add(Invalid(name, "differs from field timeout_ms; use only one of them"))
 			}
 		}
-		given = append(given, f)
+		givenFields = append(givenFields, f)
 		return nil
 	})
 	if err != nil {
-		wrong.add(err)
+		problems.add(err)
 	}
-	return wrong.err()
+	return problems.err()
 }
 
 // MarshalJSON implements json.Marshaler. It writes the fields that are set.
@@ -238,7 +238,7 @@ func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields
 func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
 	for _, f := range fields() {
-		if v := f.get(s); v != nil {
+		if v := f.jsonValue(s); v != nil {
 			m[f.Name] = v
 		}
 	}
@@ -250,7 +250,7 @@ func (s *Spec) GivenFields() map[string]any {
 func (s *Spec) CheckText() error {
 	for _, f := range fields() {
 		var texts []string
-		switch v := f.get(s).(type) {
+		switch v := f.jsonValue(s).(type) {
 		case string:
 			texts = []string{v}
 		case []string:
@@ -298,20 +298,20 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 		}
 		value = text == "true"
 	case KindList:
-		list, _ := f.get(s).([]string)
+		list, _ := f.jsonValue(s).([]string)
 		value = append(slices.Clone(list), text)
 	case KindMap:
 		k, v, found := strings.Cut(text, "=")
 		if !found {
 			return fmt.Errorf("%q is not NAME=value; write it like A=1", Clip(text))
 		}
-		m, _ := f.get(s).(map[string]string)
+		m, _ := f.jsonValue(s).(map[string]string)
 		entries := map[string]string{}
 		maps.Copy(entries, m)
 		entries[k] = v
 		value = entries
 	case KindExitCodes:
-		list, _ := f.get(s).([]int)
+		list, _ := f.jsonValue(s).([]int)
 		list = slices.Clone(list)
 		for part := range strings.SplitSeq(text, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(part))
@@ -329,7 +329,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 	if err != nil {
 		return err
 	}
-	return f.set(s, raw)
+	return f.setJSON(s, raw)
 }
 
 // fieldError returns err as an Error about the field, unless err already is an Error about a field.

@@ -9,29 +9,29 @@ import (
 
 // The functions in this file read and write the value of one field of a spec.
 
-// set sets the field from a JSON value. Its errors say what the value must be.
-func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
+// setJSON sets the field from a JSON value. Its errors say what the value must be.
+func (f *Field) setJSON(s *Spec, v json.RawMessage) (err error) {
 	switch to := f.memberOf(s).Addr().Interface().(type) {
 	case **string:
-		return readInto(to, v, f.readText)
+		return decodeInto(to, v, f.readText)
 	case **int64:
 		if f.Kind == KindSize {
-			return readInto(to, v, readSize)
+			return decodeInto(to, v, readSize)
 		}
-		return readInto(to, v, decodeInteger)
+		return decodeInto(to, v, decodeInteger)
 	case **float64:
-		return readInto(to, v, readNumber)
+		return decodeInto(to, v, readNumber)
 	case **time.Duration:
 		if f.Kind == KindInteger {
 			return setTimeoutMS(to, v)
 		}
-		return readInto(to, v, DecodeDuration)
+		return decodeInto(to, v, DecodeDuration)
 	case **Millis:
-		return readInto(to, v, readTime)
+		return decodeInto(to, v, readTime)
 	case **bool:
-		return readInto(to, v, readBool)
+		return decodeInto(to, v, readBool)
 	case **int:
-		return readInto(to, v, readUmask)
+		return decodeInto(to, v, readUmask)
 	case *[]string:
 		*to, err = f.readList(v)
 	case *map[string]string:
@@ -42,21 +42,23 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 	return err
 }
 
-// readInto decodes v with the given function and makes *to point to the decoded value.
-func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, error)) error {
-	value, err := read(v)
+// decodeInto decodes v with the given function and makes *target point to the decoded value.
+func decodeInto[T any](target **T, v json.RawMessage, decode func(json.RawMessage) (T, error)) error {
+	value, err := decode(v)
 	if err == nil {
-		*to = &value
+		*target = &value
 	}
 	return err
 }
 
 // memberOf returns the member of a spec that holds the value of the field.
-func (f *Field) memberOf(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().Field(f.member) }
+func (f *Field) memberOf(s *Spec) reflect.Value {
+	return reflect.ValueOf(s).Elem().Field(f.memberIndex)
+}
 
-// get returns the value of the field as it is written to JSON, or nil if the field is not set. For timeout_ms
+// jsonValue returns the value of the field as it is written to JSON, or nil if the field is not set. For timeout_ms
 // it always returns nil, because the field timeout contains the value.
-func (f *Field) get(s *Spec) any {
+func (f *Field) jsonValue(s *Spec) any {
 	member := f.memberOf(s)
 	if member.IsNil() {
 		return nil

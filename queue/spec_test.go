@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maybe draws a pointer to a value of the generator g, or nil.
-func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
+// drawOptional draws a pointer to a value of the generator g, or nil.
+func drawOptional[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
 
@@ -30,18 +30,23 @@ func drawSpec(t *rapid.T) *queue.Spec {
 	pairs := rapid.MapOfN(rapid.StringMatching(`[A-Za-z_.]{1,8}`), text, 1, 4)
 	codes := rapid.SliceOfN(rapid.IntRange(0, 255), 1, 4)
 	s := &queue.Spec{
-		ID: maybe(t, "id", text), Command: maybe(t, "command", text), Priority: maybe(t, "priority", number),
-		MaxRetries: maybe(t, "retries", number), MaxAttempts: maybe(t, "attempts", number),
-		Timeout: maybe(t, "timeout", span), KillAfter: maybe(t, "kill", span), BackoffBase: maybe(t, "base", rapid.Float64()),
-		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span),
-		BackoffJitter: maybe(t, "jitter", rapid.Float64()),
-		RunAt:         maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
-		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
-		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text),
-		AllowBackground: maybe(t, "background", rapid.Bool()), NoNewPrivileges: maybe(t, "no_new_privileges", rapid.Bool()),
-		TTY:         maybe(t, "tty", rapid.Bool()),
-		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: maybe(t, "stdin file", text),
-		IdleTimeout: maybe(t, "idle", span),
+		ID: drawOptional(t, "id", text), Command: drawOptional(t, "command", text),
+		Priority:   drawOptional(t, "priority", number),
+		MaxRetries: drawOptional(t, "retries", number), MaxAttempts: drawOptional(t, "attempts", number),
+		Timeout: drawOptional(t, "timeout", span), KillAfter: drawOptional(t, "kill", span),
+		BackoffBase:     drawOptional(t, "base", rapid.Float64()),
+		BackoffStrategy: drawOptional(t, "strategy", text), BackoffMax: drawOptional(t, "max", span),
+		BackoffJitter: drawOptional(t, "jitter", rapid.Float64()),
+		RunAt:         drawOptional(t, "run_at", instant), Delay: drawOptional(t, "delay", span),
+		ExpiresAt: drawOptional(t, "expires", instant),
+		Cwd:       drawOptional(t, "cwd", text), Umask: drawOptional(t, "umask", rapid.IntRange(0, 0o777)),
+		Shell: drawOptional(t, "shell", text),
+		Stdin: drawOptional(t, "stdin", text), OnLost: drawOptional(t, "on_lost", text),
+		AllowBackground: drawOptional(t, "background", rapid.Bool()), NoNewPrivileges: drawOptional(t,
+			"no_new_privileges", rapid.Bool()),
+		TTY:         drawOptional(t, "tty", rapid.Bool()),
+		OutputLimit: drawOptional(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: drawOptional(t, "stdin file", text),
+		IdleTimeout: drawOptional(t, "idle", span),
 	}
 	if rapid.Bool().Draw(t, "lists") {
 		s.Argv, s.Env, s.EnvPass, s.Labels = words.Draw(t, "argv"), pairs.Draw(t, "env"), words.Draw(t, "pass"),

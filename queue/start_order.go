@@ -34,42 +34,42 @@ type Order struct {
 	AgingInterval time.Duration
 }
 
-// Rank returns a job's sort key, lower first. since is the job's AgingSince, arrival its ArrivalNumber. Jobs with
-// equal ranks start in the order of Seq. The rank never changes once the job is runnable: all waiting jobs gain
-// points at the same speed, so their order stays the same. The result is clamped on overflow.
-func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
+// Rank returns a job's sort key, lower first. The parameters are the job's Priority, AgingSince and ArrivalNumber.
+// Jobs with equal ranks start in the order of Seq. The rank never changes once the job is runnable: all
+// waiting jobs gain points at the same speed, so their order stays the same. The result is clamped on overflow.
+func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
 		return -priority
 	case o.Scheduling == ByArrival:
-		return int64(since)
+		return int64(agingSince)
 	case o.AgingUnit == AgingByEnqueues:
-		return saturatingSub(arrival, priority)
+		return saturatingSub(arrivalNumber, priority)
 	}
-	return saturatingSub(int64(since), saturatingMul(priority, o.AgingInterval.Milliseconds()))
+	return saturatingSub(int64(agingSince), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// AgingPoints returns how many points of priority a job has gained by waiting. arrivals is the number of jobs
+// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of jobs
 // ever enqueued; see Rank for the other parameters.
-func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
+func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs int64) int64 {
 	switch {
-	case o.Scheduling != ByAging || since == 0:
+	case o.Scheduling != ByAging || agingSince == 0:
 		return 0
 	case o.AgingUnit == AgingByEnqueues:
-		return max(0, arrivals-arrival)
+		return max(0, enqueuedJobs-arrivalNumber)
 	}
-	return max(0, int64(now-since)/max(1, o.AgingInterval.Milliseconds()))
+	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
 // EffectivePriority returns an upper bound for the effective priority of a job with the given rank or a worse
-// one. The effective priority is the priority plus the points gained by waiting. arrivals is the number of jobs
-// ever enqueued. Scheduling must not be ByArrival.
-func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
+// one. The effective priority is the priority plus the points gained by waiting. enqueuedJobs is the number of
+// jobs ever enqueued. Scheduling must not be ByArrival.
+func (o Order) EffectivePriority(rank int64, now Millis, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
 		return saturatingSub(0, rank)
 	case o.AgingUnit == AgingByEnqueues:
-		return saturatingSub(arrivals, rank)
+		return saturatingSub(enqueuedJobs, rank)
 	}
 	return saturatingSub(int64(now), rank) / max(1, o.AgingInterval.Milliseconds())
 }

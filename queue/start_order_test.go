@@ -12,9 +12,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// byTime and byEnqueue are the orders with the two kinds of ageing.
-var byTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
-var byEnqueue = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
+// orderByTime and orderByEnqueues are the orders with the two kinds of ageing.
+var orderByTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+var orderByEnqueues = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
+	AgingInterval: time.Minute}
 
 // Four jobs have these priorities and points: (3,5), (5,3), (8,0) and (2,7). The last one runs first, because
 // its sum is nine. The three with a sum of eight follow in the order of their arrival.
@@ -23,13 +24,13 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
 	for _, j := range jobs {
-		if got := byEnqueue.AgingPoints(1, 2, arrivals-j.points, arrivals); got != j.points {
+		if got := orderByEnqueues.AgingPoints(1, 2, arrivals-j.points, arrivals); got != j.points {
 			t.Errorf("job %d: got %d points, want %d", j.seq, got, j.points)
 		}
 	}
 	slices.SortFunc(jobs, func(a, b job) int {
-		return cmp.Or(cmp.Compare(byEnqueue.Rank(a.priority, 1, arrivals-a.points),
-			byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(orderByEnqueues.Rank(a.priority, 1, arrivals-a.points),
+			orderByEnqueues.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
 	})
 	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
 		t.Errorf("the jobs run in the order %v, want %v", jobs, want)
@@ -40,7 +41,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 // time when both are runnable.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := rapid.SampledFrom([]queue.Order{byTime, byEnqueue}).Draw(t, "order")
+		o := rapid.SampledFrom([]queue.Order{orderByTime, orderByEnqueues}).Draw(t, "order")
 		interval := o.AgingInterval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
 			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
@@ -103,7 +104,7 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 		since, now queue.Millis
 		want       int64
 	}{{1, 60_000, 0}, {1, 60_001, 1}, {1, 600_001, 10}, {0, 600_000, 0}, {600_000, 1, 0}} {
-		if got := byTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
+		if got := orderByTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
 			t.Errorf("since %d, now %d: got %d, want %d", c.since, c.now, got, c.want)
 		}
 	}

@@ -74,9 +74,9 @@ func StateNames(states []State) []string {
 	return names
 }
 
-// CanChangeTo reports whether the state table allows the transition from s to the given state.
-func (s State) CanChangeTo(to State) bool {
-	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
+// CanChangeTo reports whether the state table allows the transition from s to next.
+func (s State) CanChangeTo(next State) bool {
+	return int(s) < len(transitions) && slices.Contains(transitions[s], next)
 }
 
 // Waiting reports whether a job in state s has not started yet, or waits for a retry.

@@ -244,8 +244,10 @@ func (m Millis) Add(d time.Duration) Millis {
 func ParseTime(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
-	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also accepts one-digit hours and a comma
-	if err != nil || text[hours] != ':' || strings.Contains(text, ",") || offset <= -day || offset >= day {
+	const daySeconds, hourEndIndex = 24 * 60 * 60, len("2006-01-02T15")
+	// Check the hour and the comma here, because time.Parse also accepts one-digit hours and a comma.
+	if err != nil || text[hourEndIndex] != ':' || strings.Contains(text, ",") ||
+		offset <= -daySeconds || offset >= daySeconds {
 		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", Clip(text))
 	}
 	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {

@@ -34,8 +34,8 @@ func readNumber(v json.RawMessage) (float64, error) {
 	return ParseNumber(string(v))
 }
 
-// textOrNumber returns a text, or a number as text. description says in the error what the value must be.
-func textOrNumber(v json.RawMessage, description string) (string, error) {
+// decodeTextOrNumber returns a text, or a number as text. description says in the error what the value must be.
+func decodeTextOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
 		return DecodeJSONString(v)
@@ -47,7 +47,7 @@ func textOrNumber(v json.RawMessage, description string) (string, error) {
 
 // DecodeDuration parses a duration in JSON: a number of seconds, or a text like "90s".
 func DecodeDuration(v json.RawMessage) (time.Duration, error) {
-	t, err := textOrNumber(v, `a number of seconds, or text like "90s"`)
+	t, err := decodeTextOrNumber(v, `a number of seconds, or text like "90s"`)
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +55,7 @@ func DecodeDuration(v json.RawMessage) (time.Duration, error) {
 }
 
 func readSize(v json.RawMessage) (int64, error) {
-	t, err := textOrNumber(v, `a number of bytes, or text like "64MiB"`)
+	t, err := decodeTextOrNumber(v, `a number of bytes, or text like "64MiB"`)
 	if err == nil && v[0] != '"' {
 		_, err = ParseInteger(t)
 	}

@@ -27,7 +27,7 @@ type verbRule struct {
 }
 
 // alwaysState returns a function for nextState that always returns the given state.
-func alwaysState(to State) func(State) State { return func(State) State { return to } }
+func alwaysState(next State) func(State) State { return func(State) State { return next } }
 
 // keepState is a function for nextState that does not change the state.
 func keepState(s State) State { return s }
@@ -52,9 +52,9 @@ var verbRules = map[Verb]verbRule{
 }
 
 // EffectOn returns the effect of a verb on a job: the job's next state and the event to record. State 0 means
-// that the job is removed. acts is false if the verb has no effect on the job. If the verb does not accept the
-// job's state, EffectOn returns ErrWrongState.
-func (v Verb) EffectOn(j *Job) (to State, event EventKind, acts bool, err error) {
+// that the job is removed. hasEffect is false if the verb has no effect on the job. If the verb does not accept
+// the job's state, EffectOn returns ErrWrongState.
+func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool, err error) {
 	r := verbRules[v]
 	switch {
 	case r.startsJob && j.Disowned():

@@ -166,7 +166,7 @@ func normalize(j queue.Job) queue.Job {
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.Resolve(
-			spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
+			parseSpec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,10 +219,10 @@ func TestEditMerges(t *testing.T) {
 	}
 }
 
-func spec(t *testing.T, text string) *queue.Spec {
+func parseSpec(t *testing.T, specJSON string) *queue.Spec {
 	t.Helper()
 	var s queue.Spec
-	if err := s.UnmarshalJSON([]byte(text)); err != nil {
+	if err := s.UnmarshalJSON([]byte(specJSON)); err != nil {
 		t.Fatal(err)
 	}
 	return &s

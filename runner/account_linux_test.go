@@ -18,9 +18,9 @@ import (
 
 // startedProcess is a process that startProcess has started.
 type startedProcess struct {
-	pid       int
-	startedAt time.Time
-	ticks     int64 // start time in clock ticks since boot
+	pid        int
+	startedAt  time.Time
+	startTicks int64 // start time in clock ticks since boot
 }
 
 // startProcess starts a process under the account with this uid, in a new session. It ends with the test.
@@ -42,7 +42,7 @@ func startProcess(t *testing.T, uid uint32) startedProcess {
 		in.Close()
 		cmd.Wait()
 	})
-	if b.ticks, err = strconv.ParseInt(b.stat(t)[19], 10, 64); err != nil {
+	if b.startTicks, err = strconv.ParseInt(b.stat(t)[19], 10, 64); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -61,9 +61,10 @@ func (b startedProcess) stat(t *testing.T) []string {
 
 // createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running table in
 // that directory names one of the given processes as the runner, and the others as its jobs.
-func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
+func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
+	jobs ...startedProcess) (dir string) {
 	t.Helper()
-	dir = filepath.Join(base, rundir.AccountDirPrefix+"daemon", "1.a")
+	dir = filepath.Join(baseDir, rundir.AccountDirPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ..
 		t.Fatal(ok, err)
 	}
 	t.Cleanup(func() { lock.Close() })
-	table, err := rundir.CreateTable(dir, 0o600, self.pid, self.ticks)
+	table, err := rundir.CreateTable(dir, 0o600, runnerProcess.pid, runnerProcess.startTicks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 
 	// Kill returns no error for a process of another account: it assumes that the runner has ended and that
 	// the pid was reused.
-	if err := process.Kill(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
+	if err := process.Kill(foreign.pid, foreign.startTicks, new(uint32(1))); err != nil {
 		t.Errorf("a pid that now belongs to another account's process: %v", err)
 	}
 

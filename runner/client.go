@@ -68,7 +68,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.conn.Close()
 		return nil, fmt.Errorf("cannot connect to the runner: it read no request: %w", err)
 	}
-	if err := c.readReply(epoch); err != nil {
+	if err := c.readHelloReply(epoch); err != nil {
 		c.conn.Close()
 		return nil, err
 	}
@@ -82,16 +82,16 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 
 // listAttempts lists the running and ended attempts that a living runner knows. The runner stays connected
 // to its service.
-func listAttempts(dir string) (list []wire.Lease, err error) {
+func listAttempts(dir string) (leases []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	for _, a := range c.HelloReply.Attempts {
-		list = append(list, a.Lease)
+		leases = append(leases, a.Lease)
 	}
-	return append(list, c.HelloReply.EndedLeases...), nil
+	return append(leases, c.HelloReply.EndedLeases...), nil
 }
 
 // NewestJobSeq returns the highest job number among the runner's attempts at the time of Connect, or 0 if
@@ -109,8 +109,8 @@ func (c *Client) NewestJobSeq() (seq int64) {
 // Close closes a connection for which Run is not called.
 func (c *Client) Close() { c.conn.Close() }
 
-// readReply reads the runner's answer to a Hello that contained this epoch, and stores it in HelloReply.
-func (c *Client) readReply(epoch int64) error {
+// readHelloReply reads the runner's answer to a Hello that contained this epoch, and stores it in HelloReply.
+func (c *Client) readHelloReply(epoch int64) error {
 	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
 	f, err := wire.ReadFrame(c.reader)
@@ -138,25 +138,25 @@ func (c *Client) readReply(epoch int64) error {
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
-	var writer sync.WaitGroup
-	defer writer.Wait()
-	writer.Go(c.outbox.Run)
-	var batch []wire.Frame
+	var writerGroup sync.WaitGroup
+	defer writerGroup.Wait()
+	writerGroup.Go(c.outbox.Run)
+	var arrivedFrames []wire.Frame
 	f, err := wire.ReadFrame(c.reader)
 	for ; err == nil; f, err = wire.ReadFrame(c.reader) {
 		if reply, ok := f.(wire.Exchange); ok {
 			c.deliverReply(reply)
 		} else {
-			batch = append(batch, f)
+			arrivedFrames = append(arrivedFrames, f)
 		}
-		if len(batch) > 0 && !wire.IsBuffered(c.reader) {
+		if len(arrivedFrames) > 0 && !wire.IsBuffered(c.reader) {
 			failpoint.Hit("result-received")
-			deliver(batch)
-			batch = nil
+			deliver(arrivedFrames)
+			arrivedFrames = nil
 		}
 	}
-	if len(batch) > 0 {
-		deliver(batch)
+	if len(arrivedFrames) > 0 {
+		deliver(arrivedFrames)
 	}
 	c.outbox.Close()
 	c.mu.Lock()
@@ -238,23 +238,23 @@ func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 // caller can send the rest again once the attempt's program has read some input. TypeInput returns
 // ErrNoReply if this runner does not run the attempt, if the attempt has no terminal, or if the connection
 // ends.
-func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeInputReply, err error) {
+func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (reply wire.TypeInputReply, err error) {
 	t, err := request[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
 	switch {
 	case err != nil:
-		return typed, err
+		return reply, err
 	case t.NoTerminal:
-		return typed, ErrNoReply
+		return reply, ErrNoReply
 	}
 	t.WrittenBytes = min(max(t.WrittenBytes, 0), int64(len(data)))
 	return *t, nil
 }
 
-// Pause freezes a running attempt (on=true) or resumes it (on=false). It returns how many of the attempt's processes
-// are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the attempt or is ending it,
-// and ErrNoReply if the connection ends.
-func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
-	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: on})
+// Pause freezes a running attempt, or resumes it if freeze is false. It returns how many of the attempt's
+// processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the attempt
+// or is ending it, and ErrNoReply if the connection ends.
+func (c *Client) Pause(ctx context.Context, l wire.Lease, freeze bool) (unchangedCount int, err error) {
+	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: freeze})
 	switch {
 	case err != nil:
 		return 0, err

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startFakeRunner creates the directory of a runner and its socket. parent is the name of the parent directory. A
-// client that connects to the socket receives the given frame.
-func startFakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
+// startFakeRunner creates the directory of a runner and its socket. parentDir is the name of the parent directory.
+// A client that connects to the socket receives the given frame.
+func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), parent, "1.a")
+	dir = filepath.Join(t.TempDir(), parentDir, "1.a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

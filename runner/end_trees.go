@@ -23,28 +23,28 @@ func CookieOf(name string, l wire.Lease) string {
 // runner's directory is a copy, because the runner of the original directory may be alive. If the directory belongs
 // to an account, EndTrees ends only processes of that account. EndTrees leaves the fields RequestID and Error of
 // the result empty. See docs/decisions/0031.
-func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error) {
+func EndTrees(dir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
-	running := leased
-	e.SameBoot = true
+	running := leasedAttempts
+	reply.SameBoot = true
 	if dir != "" {
 		r, err := ReadDeadRunner(dir, nil)
 		if err == nil {
 			d.OwnerUID, err = ownerUID(dir)
 		}
-		if e.SameBoot = r.SameBoot; err != nil || !r.SameBoot {
-			return e, err
+		if reply.SameBoot = r.SameBoot; err != nil || !r.SameBoot {
+			return reply, err
 		}
 		t, err := rundir.ReadTable(dir)
 		if err != nil || t.Intact && t.PID == 0 {
-			return e, err
+			return reply, err
 		}
 		spared, err := rundir.ReadSparedGroups(dir)
 		if err != nil {
-			return e, err
+			return reply, err
 		}
 		d.PID, d.StartTicks, d.IsSpared = t.PID, t.StartTicks, func(pgid int) bool { return spared[pgid] }
-		running = slices.Concat(r.RunningAttempts, leased)
+		running = slices.Concat(r.RunningAttempts, leasedAttempts)
 	}
 	for _, a := range running {
 		if dir != "" {
@@ -57,15 +57,16 @@ func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error
 		d.Trees = append(d.Trees, tree)
 	}
 	found, stuck := process.EndTrees(d, UnkillableAfter())
-	for _, a := range leased {
+	for _, a := range leasedAttempts {
 		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
-			e.LeasesWithProcesses = append(e.LeasesWithProcesses, a.Lease)
+			reply.LeasesWithProcesses = append(reply.LeasesWithProcesses, a.Lease)
 		}
 	}
 	for _, p := range stuck {
-		e.Survivors = append(e.Survivors, wire.RemainingProcess{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+		reply.Survivors = append(reply.Survivors, wire.RemainingProcess{PID: int64(p.PID), PGID: int64(p.PGID),
+			Cookie: p.Cookie})
 	}
-	return e, nil
+	return reply, nil
 }
 
 // belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.

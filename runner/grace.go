@@ -25,8 +25,8 @@ func StopGrace() time.Duration { return UnkillableAfter() }
 // StopGraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
 // or runner has ended. The time is shorter than StopGrace if the context ended because the user logs off or
 // the machine shuts down.
-func StopGraceOf(ended context.Context) time.Duration {
-	if session.IsEnding(ended) {
+func StopGraceOf(endedCtx context.Context) time.Duration {
+	if session.IsEnding(endedCtx) {
 		return session.GracePeriod
 	}
 	return StopGrace()

@@ -36,24 +36,25 @@ func PIDOf(dir string) int64 {
 	return int64(t.PID)
 }
 
-// readLivingTable reads a living runner's table of running attempts. owner is the uid of the account that
-// the runner has switched to, or nil if it has not switched. Jobs of this account can write anything into
+// readLivingTable reads a living runner's table of running attempts. accountUID is the uid of the account
+// that the runner has switched to, or nil if it has not switched. Jobs of this account can write anything into
 // the table. So readLivingTable sets t.PID to 0 if that process does not belong to the account.
-func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err error) {
-	if owner, err = ownerUID(dir); err == nil {
+func readLivingTable(dir string) (t rundir.RunningTable, accountUID *uint32, err error) {
+	if accountUID, err = ownerUID(dir); err == nil {
 		t, err = rundir.ReadTable(dir)
 	}
-	if owner != nil && !process.IsOwnedBy(*owner, t.PID) {
+	if accountUID != nil && !process.IsOwnedBy(*accountUID, t.PID) {
 		t.PID = 0
 	}
-	return t, owner, err
+	return t, accountUID, err
 }
 
 // KillByDir kills the runner that uses a directory. It does nothing if the runner has ended.
 func KillByDir(dir string) error { return signalRunner(dir, process.Kill) }
 
-// signalRunner signals the living runner that uses a directory. It passes the runner's pid and start time to send.
-func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
+// signalRunner signals the living runner that uses a directory. It passes the runner's pid and start
+// time, and the uid from readLivingTable, to sendSignal.
+func signalRunner(dir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
 	t, owner, err := readLivingTable(dir)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) err
 		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
 			"another account; find the process \"queuectl runner\" with ps, and end it", dir)
 	}
-	if err := send(t.PID, t.StartTicks, owner); err != nil {
+	if err := sendSignal(t.PID, t.StartTicks, owner); err != nil {
 		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w", dir,
 			t.PID, err)
 	}

@@ -55,8 +55,8 @@ func (l Location) NewRunnersDir() string {
 	return l.Dir
 }
 
-// roots returns all directories that may contain runners' directories.
-func (l Location) roots() []string {
+// allRunnersDirs returns all directories that may contain runners' directories.
+func (l Location) allRunnersDirs() []string {
 	// Glob cannot fail, because the pattern is valid.
 	others, _ := filepath.Glob(filepath.Join(l.Dir, rundir.AccountDirPrefix+"*"))
 	return append([]string{l.Dir}, others...)
@@ -72,7 +72,7 @@ func HasSwitchedAccount(dir string) bool {
 // ListDirs lists the directories of all runners, living and dead. If an account has made the parent
 // directory of its runners unreadable, ListDirs skips these runners.
 func (l Location) ListDirs() (dirs []string, err error) {
-	for _, root := range l.roots() {
+	for _, root := range l.allRunnersDirs() {
 		entries, err := os.ReadDir(root)
 		if errors.Is(err, os.ErrNotExist) || err != nil && root != l.Dir {
 			continue
@@ -90,22 +90,22 @@ func (l Location) ListDirs() (dirs []string, err error) {
 }
 
 // ListLiving lists the directories of the living runners, and of the runners whose state cannot be checked.
-func (l Location) ListLiving() (living []string, err error) {
+func (l Location) ListLiving() (livingDirs []string, err error) {
 	dirs, err := l.ListDirs()
 	for _, dir := range dirs {
 		if alive, failed := IsAlive(dir); alive || failed != nil {
-			living = append(living, dir)
+			livingDirs = append(livingDirs, dir)
 		}
 	}
-	return living, err
+	return livingDirs, err
 }
 
 // OutputDirs lists the directories that may contain output files.
-func (l Location) OutputDirs() (list []string) {
-	for _, root := range l.roots() {
-		list = append(list, filepath.Join(root, rundir.OutputsDirName))
+func (l Location) OutputDirs() (outputDirs []string) {
+	for _, root := range l.allRunnersDirs() {
+		outputDirs = append(outputDirs, filepath.Join(root, rundir.OutputsDirName))
 	}
-	return list
+	return outputDirs
 }
 
 // OpenOutput opens an output file. ref is its name, as returned by OutputRef.
@@ -114,7 +114,7 @@ func (l Location) OpenOutput(ref string) (*os.File, error) {
 		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
 			"queuectl doctor --verify", ref)
 	}
-	for _, root := range l.roots() {
+	for _, root := range l.allRunnersDirs() {
 		f, err := rundir.OpenRegular(OutputPath(root, ref))
 		if !errors.Is(err, os.ErrNotExist) {
 			return f, err
@@ -126,14 +126,14 @@ func (l Location) OpenOutput(ref string) (*os.File, error) {
 // StartTimeout bounds the time that a runner takes to start.
 const StartTimeout = 10 * time.Second
 
-// Spawn starts a runner and returns its directory once the runner accepts connections. If alone is true,
-// the runner runs one isolated job only.
-func (l Location) Spawn(alone bool) (dir string, err error) {
+// Spawn starts a runner and returns its directory once the runner accepts connections. If isolated is true, the
+// runner runs one isolated job only.
+func (l Location) Spawn(isolated bool) (dir string, err error) {
 	name := ""
 	if l.SpawnSocket != "" {
-		name, err = l.requestRunner(SpawnRequest{Isolated: alone, Account: l.Account, Tmpdir: l.Tmpdir})
+		name, err = l.requestRunner(SpawnRequest{Isolated: isolated, Account: l.Account, Tmpdir: l.Tmpdir})
 	} else {
-		name, err = l.spawn(alone)
+		name, err = l.spawn(isolated)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot start a runner: %w", err)
@@ -157,7 +157,7 @@ func (l Location) KillRunner(dir string) error {
 
 // EndAllRunners asks all living runners to end. After the timeout, it kills the remaining runners together
 // with their jobs. It returns the number of runners that ended.
-func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
+func (l Location) EndAllRunners(timeout time.Duration) (endedCount int, err error) {
 	live, err := l.ListLiving()
 	signalErrs := map[string]error{}
 	for _, dir := range live {
@@ -167,7 +167,7 @@ func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
 	for _, dir := range live {
 		for alive := true; alive && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if alive, _ = IsAlive(dir); !alive {
-				ended++
+				endedCount++
 			}
 		}
 		if alive, _ := IsAlive(dir); !alive {
@@ -178,9 +178,9 @@ func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
 			err = errors.Join(err, failed)
 			continue
 		}
-		ended++
+		endedCount++
 		_, failed := EndTrees(dir, nil)
 		err = errors.Join(err, failed)
 	}
-	return ended, err
+	return endedCount, err
 }

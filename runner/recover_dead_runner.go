@@ -23,7 +23,7 @@ type RecoveryResult struct {
 	// FilesDamaged means that the runner's files may be incomplete, so that they may lack attempts that the
 	// runner has started. It is also true after a reboot, since a power cut may have damaged the files.
 	FilesDamaged bool
-	// LeasesWithProcesses lists those attempts in the argument "sent" of Recover that still had processes.
+	// LeasesWithProcesses lists those attempts in the argument sentAttempts of Recover that still had processes.
 	LeasesWithProcesses []wire.Lease
 	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the attempts in
 	// RunningAttempts to which these processes belong.
@@ -32,26 +32,27 @@ type RecoveryResult struct {
 }
 
 // Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
-// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the attempts without
-// a stored result that this runner may have received; Recover returns results only for these. sent lists the
-// attempts that no other runner can have received. Recover finds their processes even if dir is damaged or gone.
-// helper is a living runner with the rights to end the processes. If helper is nil, this process ends them.
-func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (RecoveryResult, error) {
-	r, err := ReadDeadRunner(dir, leased)
+// about the attempts. dir is the runner's directory, or "" if it is gone. leasedAttempts lists the attempts
+// without a stored result that this runner may have received; Recover returns results only for these. sentAttempts
+// lists the attempts that no other runner can have received. Recover finds their processes even if dir is damaged or
+// gone. livingRunner is a runner with the rights to end the processes. If it is nil, this process ends them.
+func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wire.Attempt,
+	livingRunner *Client) (RecoveryResult, error) {
+	r, err := ReadDeadRunner(dir, leasedAttempts)
 	if err != nil {
 		return r, err
 	}
-	var ended wire.RecoverReply
-	if helper == nil {
-		ended, err = EndTrees(dir, sent)
+	var reply wire.RecoverReply
+	if livingRunner == nil {
+		reply, err = EndTrees(dir, sentAttempts)
 	} else {
-		// The helper also compares the boot IDs, because a sandbox may show another boot ID to this process.
-		ended, err = helper.endTrees(ctx, dir, sent)
+		// The living runner also compares the boot IDs, because a sandbox may show another boot ID to this process.
+		reply, err = livingRunner.endTrees(ctx, dir, sentAttempts)
 	}
 	if err != nil {
 		return r, err
 	}
-	r.SameBoot, r.StuckProcesses, r.LeasesWithProcesses = ended.SameBoot, ended.Survivors, ended.LeasesWithProcesses
+	r.SameBoot, r.StuckProcesses, r.LeasesWithProcesses = reply.SameBoot, reply.Survivors, reply.LeasesWithProcesses
 	for _, p := range r.StuckProcesses {
 		for _, a := range r.RunningAttempts {
 			if p.PGID == a.PID || p.Cookie == CookieOf(filepath.Base(dir), a.Lease) {
@@ -65,78 +66,78 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 // UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose results no
 // service has acknowledged. It changes nothing. alive reports whether the runner is alive. For a dead runner, the
 // list may also contain attempts whose results were acknowledged.
-func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error) {
+func UnacknowledgedLeases(dir string) (leases []wire.Lease, alive bool, err error) {
 	if alive, err = IsAlive(dir); err != nil || alive {
 		if err == nil {
-			list, err = listAttempts(dir)
+			leases, err = listAttempts(dir)
 		}
-		return list, alive, err
+		return leases, alive, err
 	}
 	t, err := rundir.ReadTable(dir)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, a := range t.Attempts {
-		list = append(list, a.Lease)
+		leases = append(leases, a.Lease)
 	}
 	results, _, err := rundir.ReadJournal(dir, t.JournalSize, func(wire.Lease) bool { return true })
 	for i := range results {
-		list = append(list, results[i].Lease)
+		leases = append(leases, results[i].Lease)
 	}
-	return list, false, err
+	return leases, false, err
 }
 
 // ReadDeadRunner returns what a dead runner's files say about its attempts. It returns results only for the
 // given attempts. Unlike Recover, it ends no processes.
-func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
-	r.LeasesWithStuckProcesses, r.SameBoot = map[wire.Lease]bool{}, true
+func ReadDeadRunner(dir string, leasedAttempts []wire.Attempt) (recovered RecoveryResult, err error) {
+	recovered.LeasesWithStuckProcesses, recovered.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
-		return r, nil
+		return recovered, nil
 	}
 	// storedBoot is "" if the file is missing or damaged.
 	storedBoot, err := rundir.ReadChecksummedFile(filepath.Join(dir, rundir.BootIDFileName), 64)
 	if err != nil {
-		return r, fmt.Errorf("cannot read the runner's boot ID: %w", err)
+		return recovered, fmt.Errorf("cannot read the runner's boot ID: %w", err)
 	}
 	boot, err := process.BootID()
 	if err != nil {
-		return r, err
+		return recovered, err
 	}
-	r.SameBoot = storedBoot == "" || storedBoot == boot
+	recovered.SameBoot = storedBoot == "" || storedBoot == boot
 	wanted := map[wire.Lease]bool{}
-	for _, a := range leased {
+	for _, a := range leasedAttempts {
 		wanted[a.Lease] = true
 	}
 	t, err := rundir.ReadTable(dir)
 	if err != nil {
-		return r, err
+		return recovered, err
 	}
 	complete := false
 	isWanted := func(l wire.Lease) bool { return wanted[l] }
-	if r.Results, complete, err = rundir.ReadJournal(dir, t.JournalSize, isWanted); err != nil {
-		return r, err
+	if recovered.Results, complete, err = rundir.ReadJournal(dir, t.JournalSize, isWanted); err != nil {
+		return recovered, err
 	}
-	r.FilesDamaged = storedBoot == "" || !t.Intact || !complete || !r.SameBoot
+	recovered.FilesDamaged = storedBoot == "" || !t.Intact || !complete || !recovered.SameBoot
 	ended := map[wire.Lease]bool{}
-	for _, result := range r.Results {
+	for _, result := range recovered.Results {
 		ended[result.Lease] = true
 	}
 	for _, a := range t.Attempts {
 		if !ended[a.Lease] {
-			r.RunningAttempts = append(r.RunningAttempts, a)
+			recovered.RunningAttempts = append(recovered.RunningAttempts, a)
 		}
 	}
-	return r, nil
+	return recovered, nil
 }
 
 // endTrees makes the connected runner call EndTrees, because this runner has the rights to end the
 // processes.
-func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (wire.RecoverReply, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sentAttempts []wire.Attempt) (wire.RecoverReply, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	r, err := request[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sent})
+	r, err := request[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sentAttempts})
 	switch {
 	case err == ErrNoReply:
 		return wire.RecoverReply{}, errors.New("the service lost its connection to the runner that should end the jobs of " +
@@ -149,12 +150,12 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and output from it. helper
-// is a living runner with the rights to remove the directory. If helper is nil, this process removes it.
-func RemoveDeadRunner(dir string, helper *Client) error {
-	if helper == nil {
+// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and output from it.
+// livingRunner is a runner with the rights to remove the directory. If it is nil, this process removes it.
+func RemoveDeadRunner(dir string, livingRunner *Client) error {
+	if livingRunner == nil {
 		return rundir.RemoveDeadRunner(dir)
 	}
-	helper.Send(&wire.RemoveDeadRunner{RunnerName: filepath.Base(dir)})
+	livingRunner.Send(&wire.RemoveDeadRunner{RunnerName: filepath.Base(dir)})
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // requestRunner sends a request to SpawnSocket and returns the name of the runner's directory in the reply.
 // The launcher or systemd listens on the socket. It starts a new process, which has the connection as its
 // standard input and replies.
-func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
+func (l Location) requestRunner(r SpawnRequest) (dirName string, err error) {
 	if err := l.CheckLauncher(); err != nil {
 		return "", err
 	}
@@ -27,11 +27,11 @@ func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
 	if _, err := fmt.Fprintln(c, r); err != nil {
 		return "", err
 	}
-	name, err = readReadyReply(c)
+	dirName, err = readReadyReply(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = l.noReplyError(int(rundir.PeerPID(c)), err)
 	}
-	return name, err
+	return dirName, err
 }
 
 // unreachableError explains a failed connection to SpawnSocket. If no process listens, the returned error

@@ -17,15 +17,17 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputPath returns the path of an output file below root, a directory that contains runners' directories. ref is
-// a name returned by OutputRef.
-func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsDirName, ref) }
+// OutputPath returns the path of an output file below rootDir, a directory that contains runners'
+// directories. ref is a name returned by OutputRef.
+func OutputPath(rootDir, ref string) string {
+	return filepath.Join(rootDir, rundir.OutputsDirName, ref)
+}
 
 // OutputSize returns the size of an output file in bytes, or 0 if the file is missing. Jobs can write to the file
 // of a runner that has switched to their account. So OutputSize returns at most the largest size that is possible
 // if each stream keeps at most limit bytes of output.
-func OutputSize(root, ref string, limit int64) int64 {
-	info, err := os.Lstat(OutputPath(root, ref))
+func OutputSize(rootDir, ref string, limit int64) int64 {
+	info, err := os.Lstat(OutputPath(rootDir, ref))
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
 	}
@@ -64,12 +66,12 @@ func IsOutputRef(ref string) bool {
 	return ref != "" && strings.Trim(ref, "0123456789-") == ""
 }
 
-// RemoveOutputs deletes the output files named in refs, below the directory root. It ignores errors and invalid
-// names.
-func RemoveOutputs(root string, refs []string) {
+// RemoveOutputs deletes the output files named in refs, below the directory rootDir. It ignores errors and
+// invalid names.
+func RemoveOutputs(rootDir string, refs []string) {
 	for _, ref := range refs {
 		if IsOutputRef(ref) {
-			os.Remove(OutputPath(root, ref)) // ignore an error, since the file may be gone already
+			os.Remove(OutputPath(rootDir, ref)) // ignore an error, since the file may be gone already
 		}
 	}
 }

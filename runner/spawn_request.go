@@ -93,20 +93,20 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 }
 
 // readReadyReply reads the reply of a new runner and returns the name of the runner's directory.
-func readReadyReply(r io.Reader) (name string, err error) {
+func readReadyReply(r io.Reader) (dirName string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
 	if reason, refused := strings.CutPrefix(line, RefusedReplyPrefix); refused {
 		return "", errors.New(reason)
 	}
-	name, ok := strings.CutPrefix(line, ReadyReplyPrefix)
+	dirName, ok := strings.CutPrefix(line, ReadyReplyPrefix)
 	if err != nil {
 		return "", fmt.Errorf("the new process ended or hung before it was ready (%w); its own error message is in "+
 			"the journal or in the service's log", err)
 	}
-	if !ok || filepath.Base(name) != name {
+	if !ok || filepath.Base(dirName) != dirName {
 		return "", fmt.Errorf("the new process replied %q instead of the name of a runner; its own error message "+
 			"is in the journal or in the service's log", line)
 	}
-	return name, nil
+	return dirName, nil
 }

@@ -16,19 +16,19 @@ import (
 // spawn starts a runner in its own session, so that it outlives this process. It returns the name of the
 // runner's directory once the runner accepts connections. If the user's systemd manager allows it, the
 // runner gets a control group that it can divide.
-func (l Location) spawn(alone bool) (name string, err error) {
+func (l Location) spawn(isolated bool) (dirName string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
-	if err := l.checkWorkspaces(); err != nil {
+	if err := l.checkWorkspacesDir(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	args := append(l.args(alone), l.logArgs()...)
+	args := append(l.runnerArgs(isolated), l.logArgs()...)
 	for _, scope := range scopeCommands() {
 		cmd := NewCommand(append(scope, l.Command...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = l.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserDir())
-		if name, err = startAndAwaitReady(cmd, func() {}); err == nil {
-			return name, nil
+		if dirName, err = startAndAwaitReady(cmd, func() {}); err == nil {
+			return dirName, nil
 		}
 	}
 	cmd := NewCommand(l.Command, args...)
@@ -60,11 +60,11 @@ func (l Location) ReopenLogs() {
 }
 
 // NewCommand returns the command that starts this program again as a runner or as the launcher. The command line
-// consists of argv and args. The new process outlives this process, so it gets none of the descriptors that this
-// process has inherited.
-func NewCommand(argv []string, args ...string) *exec.Cmd {
+// consists of argv and extraArgs. The new process outlives this process, so it gets none of the descriptors that
+// this process has inherited.
+func NewCommand(argv []string, extraArgs ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], extraArgs...)...)
 	cmd.Env, cmd.Dir = ProcessEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
@@ -72,7 +72,7 @@ func NewCommand(argv []string, args ...string) *exec.Cmd {
 
 // startAndAwaitReady starts a runner, waits until it calls ReportReady, and returns the name of its directory. When
 // the runner has ended, startAndAwaitReady calls onExit.
-func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
+func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -89,10 +89,10 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 		onExit()
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
-	if name, err = readReadyReply(ready); err != nil {
-		cmd.Process.Kill() // end the runner, because the caller does not know its name
+	if dirName, err = readReadyReply(ready); err != nil {
+		cmd.Process.Kill() // end the runner, because the caller does not know its directory
 	}
-	return name, err
+	return dirName, err
 }
 
 // ReportReady reports the name of this runner's directory to the process that started the runner, on

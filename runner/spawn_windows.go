@@ -22,16 +22,16 @@ import (
 // because Windows cannot replace a running program, and an upgrade must be possible while jobs run. Normally,
 // the copy was installed next to the program. If it is missing, spawn makes one in the runners' directory. A
 // policy of the machine may forbid programs in that directory to run. See docs/decisions/0089.
-func (l Location) spawn(alone bool) (name string, err error) {
-	return l.spawnWith((*exec.Cmd).Start, alone)
+func (l Location) spawn(isolated bool) (dirName string, err error) {
+	return l.spawnWith((*exec.Cmd).Start, isolated)
 }
 
 // spawnWith does the work of spawn. It starts the runner with the given function.
-func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
+func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (dirName string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
-	if err := l.checkWorkspaces(); err != nil {
+	if err := l.checkWorkspacesDir(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
 	copyDir := filepath.Join(l.Dir, rundir.ProgramsDirName)
@@ -43,7 +43,7 @@ func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
-	args := slices.Concat(l.Command[1:], l.args(alone))
+	args := slices.Concat(l.Command[1:], l.runnerArgs(isolated))
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -58,7 +58,7 @@ func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway,
 		}
-		if err = start(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		if err = startCommand(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}
 	}
@@ -77,8 +77,8 @@ func (l Location) ReopenLogs() {}
 
 // RemoveProgramCopies removes copies of the program in a runners' directory, except those that a process is
 // running. It reports whether it has removed all copies.
-func RemoveProgramCopies(root string) bool {
-	return copies.Remove(filepath.Join(root, rundir.ProgramsDirName))
+func RemoveProgramCopies(rootDir string) bool {
+	return copies.Remove(filepath.Join(rootDir, rundir.ProgramsDirName))
 }
 
 // ReportReady reports the name of this runner's directory to the process that started it, on standard output.

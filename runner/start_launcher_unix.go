@@ -17,14 +17,14 @@ const LauncherSocketName = "spawn.sock"
 // caller must be root. The launcher starts a runner for each connection from the service's account. uid and
 // gid are the ids of this account. The launcher ends when this process ends. argv is the command line that
 // starts this program as a runner.
-func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
+func StartLauncher(argv []string, dir, policyFile string, uid, gid int, log *os.File) (l Launcher, err error) {
 	// Nothing is written to this pipe. The launcher ends when lifeline is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	defer end.Close()
-	cmd := NewCommand(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd := NewCommand(argv, "--dir", dir, "--policy", policyFile, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
 	exited := make(chan error, 1)
 	_, err = startAndAwaitReady(cmd, func() {

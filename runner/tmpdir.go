@@ -28,9 +28,9 @@ func (l Location) CheckTmpdir() error {
 	return rundir.CheckTmpdir(l.Tmpdir, l.Dir, false)
 }
 
-// checkWorkspaces returns an error if the directory for the jobs' private directories is unsuitable.
+// checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable.
 // Without this directory, no runner of the service's own account can start.
-func (l Location) checkWorkspaces() error {
+func (l Location) checkWorkspacesDir() error {
 	if l.Tmpdir != "" {
 		return l.CheckTmpdir()
 	}
@@ -40,13 +40,13 @@ func (l Location) checkWorkspaces() error {
 	return nil
 }
 
-// args returns the flags with which the service starts a runner. They are the same on every system.
-func (l Location) args(alone bool) []string {
+// runnerArgs returns the flags with which the service starts a runner. They are the same on every system.
+func (l Location) runnerArgs(isolated bool) []string {
 	args := []string{"--dir", l.Dir}
 	if l.Tmpdir != "" {
 		args = append(args, "--job-tmpdir", l.Tmpdir)
 	}
-	if alone {
+	if isolated {
 		args = append(args, "--alone")
 	}
 	return args

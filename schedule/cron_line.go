@@ -37,8 +37,8 @@ type CronLine struct {
 	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
 }
 
-// cronField describes one field of a cron line. first is its lowest value.
-type cronField struct{ name, allowedValues, first string }
+// cronField describes one field of a cron line.
+type cronField struct{ name, allowedValues, lowestValue string }
 
 // cronFields lists the fields of a cron line in their order. The first one, the seconds, may be left out of a
 // line.
@@ -158,34 +158,34 @@ func parseFields(words []string) (CronLine, error) {
 	return l, nil
 }
 
-// parseList checks the comma-separated list in field n, and returns it in a form that the library accepts. In
+// parseList checks the comma-separated list in a field, and returns it in a form that the library accepts. In
 // crontab(5), a step that exceeds its range selects only the first value of the range. The library rejects such
 // a step, so parseList replaces it by that value.
-func parseList(n int, word string) (list string, ok bool) {
+func parseList(fieldIndex int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
 		span, step, _ := strings.Cut(item, "/")
 		if item == "" || strings.Contains(item, "+") {
 			return "", false
 		}
-		if libraryAccepts(n, item) {
+		if libraryAccepts(fieldIndex, item) {
 			continue
 		}
-		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !libraryAccepts(n, span) {
+		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !libraryAccepts(fieldIndex, span) {
 			return "", false
 		}
 		items[i], _, _ = strings.Cut(span, "-")
 		if isUnrestricted(span) {
-			items[i] = cronFields[n].first
+			items[i] = cronFields[fieldIndex].lowestValue
 		}
 	}
 	return strings.Join(items, ","), true
 }
 
-// libraryAccepts reports whether the cron library accepts an item of the list in field n.
-func libraryAccepts(n int, item string) bool {
+// libraryAccepts reports whether the cron library accepts an item of the list in a field.
+func libraryAccepts(fieldIndex int, item string) bool {
 	line := []string{"0", "0", "0", "*", "*", "*"}
-	line[n] = item
+	line[fieldIndex] = item
 	_, err := parser.Parse(strings.Join(line, " "))
 	return err == nil
 }
@@ -199,31 +199,31 @@ func (l *CronLine) AtBoot() bool { return l.isReboot }
 // Next returns the first occurrence after a given time, in a given zone. It returns the zero time if no occurrence
 // exists. createdAt is when the schedule was created; the intervals of @every begin then. Every occurrence is a
 // whole number of milliseconds.
-func (l *CronLine) Next(from, createdAt time.Time, zone *time.Location) time.Time {
+func (l *CronLine) Next(afterTime, createdAt time.Time, zone *time.Location) time.Time {
 	switch {
 	case l.isReboot:
 		return time.Time{}
 	case l.interval > 0:
-		if from.Before(createdAt) {
-			from = createdAt
+		if afterTime.Before(createdAt) {
+			afterTime = createdAt
 		}
-		return createdAt.Add((from.Sub(createdAt)/l.interval + 1) * l.interval)
+		return createdAt.Add((afterTime.Sub(createdAt)/l.interval + 1) * l.interval)
 	case l.usesElapsedTime:
-		return l.nextElapsed(from.In(zone))
+		return l.nextElapsed(afterTime.In(zone))
 	}
-	return l.nextFixed(from.In(zone))
+	return l.nextFixed(afterTime.In(zone))
 }
 
 // nextElapsed returns the first time, after a given one, at which the wall clock shows a matching time. It does so
 // even if the clock has already shown that time before.
-func (l *CronLine) nextElapsed(from time.Time) time.Time {
-	at, shown := from, zone.WallClock(from)
+func (l *CronLine) nextElapsed(afterTime time.Time) time.Time {
+	at, shown := afterTime, zone.WallClock(afterTime)
 	for {
 		if shown = l.fields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		_, offset := at.Zone()
-		due := shown.Add(-time.Duration(offset) * time.Second).In(from.Location())
+		due := shown.Add(-time.Duration(offset) * time.Second).In(afterTime.Location())
 		_, end := zone.OffsetPeriod(at)
 		if end.IsZero() || due.Before(end) {
 			return due
@@ -237,30 +237,31 @@ func (l *CronLine) nextElapsed(from time.Time) time.Time {
 // nextFixed returns the first occurrence after a given time. Every matching wall-clock time has exactly one
 // occurrence. If the clock skips the time, the occurrence is right after the skipped period. If the clock shows
 // the time twice, the occurrence is when the clock shows it first.
-func (l *CronLine) nextFixed(from time.Time) time.Time {
-	for shown := zone.WallClock(from); ; {
+func (l *CronLine) nextFixed(afterTime time.Time) time.Time {
+	for shown := zone.WallClock(afterTime); ; {
 		if shown = l.fields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		// Occurrences have the same order as their wall-clock times, so the first one found is the next one.
-		if due := zone.TimeOfWallClock(shown, from.Location()); due.After(from) {
+		if due := zone.TimeOfWallClock(shown, afterTime.Location()); due.After(afterTime) {
 			return due
 		}
 	}
 }
 
-// NewestOccurrences returns the n newest occurrences in a range of time, oldest first. The range excludes from and
-// includes upto. Next describes the other parameters. NewestOccurrences computes at most a small multiple of n
-// occurrences, or those of one day, even if many more exist.
-func (l *CronLine) NewestOccurrences(from, upto, createdAt time.Time, zone *time.Location, n int) (list []time.Time) {
+// NewestOccurrences returns the n newest occurrences in a range of time, oldest first. The range excludes
+// afterTime and includes lastTime. Next describes the other parameters. NewestOccurrences computes at most a small
+// multiple of n occurrences, or those of one day, even if many more exist.
+func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
+	n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
-		start := upto.Add(-span)
-		complete := !start.After(from) || span > searchYears*366*24*time.Hour
+		start := lastTime.Add(-span)
+		complete := !start.After(afterTime) || span > searchYears*366*24*time.Hour
 		if complete {
-			start = from
+			start = afterTime
 		}
 		list = list[:0]
-		for t := l.Next(start, createdAt, zone); !t.IsZero() && !t.After(upto); t = l.Next(t, createdAt, zone) {
+		for t := l.Next(start, createdAt, zone); !t.IsZero() && !t.After(lastTime); t = l.Next(t, createdAt, zone) {
 			if list = append(list, t); len(list) == 2*n {
 				list = append(list[:0], list[n:]...)
 			}
@@ -280,8 +281,8 @@ const numberedIDCount = 20
 // CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries the ids
 // in order until one is free. The first id has no suffix, and the next ones have a number. Ids beyond
 // numberedIDCount have a random suffix, so that no user can take all possible ids in advance.
-func CandidateJobID(name string, t time.Time, n int) string {
-	id := name + "@" + FormatTimestamp(t)
+func CandidateJobID(scheduleName string, t time.Time, n int) string {
+	id := scheduleName + "@" + FormatTimestamp(t)
 	switch {
 	case n > numberedIDCount:
 		id += "-" + strings.ToLower(rand.Text()[:10])

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// JitterDelay returns how long after its planned time an occurrence of a schedule is due. The delay is at least
-// 0 and less than limit. It depends only on the planned time and the schedule's name.
-func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
-	if limit <= 0 {
+// JitterDelay returns how long after its planned time an occurrence of a schedule is due. The delay is at
+// least 0 and less than maxDelay. It depends only on the planned time and the schedule's name.
+func JitterDelay(scheduleName string, plannedAt time.Time, maxDelay time.Duration) time.Duration {
+	if maxDelay <= 0 {
 		return 0
 	}
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(name+"\x00"), uint64(at.UnixMilli())))
-	ms := binary.BigEndian.Uint64(sum[:8]) % uint64(max(1, limit.Milliseconds()))
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(scheduleName+"\x00"), uint64(plannedAt.UnixMilli())))
+	ms := binary.BigEndian.Uint64(sum[:8]) % uint64(max(1, maxDelay.Milliseconds()))
 	return time.Duration(ms) * time.Millisecond
 }
 
@@ -23,14 +23,14 @@ const maxComparedGaps = 100
 // ShortestGap returns the shortest interval between two consecutive occurrences after a time. It compares only
 // the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the
 // parameters.
-func (l *CronLine) ShortestGap(from, createdAt time.Time, zone *time.Location) (least time.Duration) {
-	last := l.Next(from, createdAt, zone)
+func (l *CronLine) ShortestGap(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
+	last := l.Next(afterTime, createdAt, zone)
 	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {
 		next := l.Next(last, createdAt, zone)
-		if d := next.Sub(last); !next.IsZero() && (least == 0 || d < least) {
-			least = d
+		if d := next.Sub(last); !next.IsZero() && (shortest == 0 || d < shortest) {
+			shortest = d
 		}
 		last = next
 	}
-	return least
+	return shortest
 }

@@ -21,18 +21,18 @@ import (
 
 // checkRunAsSupported returns an error if the setting run_as needs runners that run as root, and this service
 // cannot have such runners.
-func checkRunAsSupported(set *config.Settings, _ *worker.Account) error {
-	if set.RunAs == config.RunAsService {
+func checkRunAsSupported(settings *config.Settings, _ *worker.Account) error {
+	if settings.RunAs == config.RunAsService {
 		return nil
 	}
 	if accounts.CurrentUser() == 0 { // root can start such runners: see bootstrapRoot
 		if _, _, err := serviceIDs(); err != nil {
-			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
+			return queue.Invalid("run_as", "%s: %v", settings.RunAs, err)
 		}
 		return nil
 	}
 	return queue.Invalid("run_as", "%s works only if root starts the service; as root, run: queuectl service install; or "+
-		"set run_as = service", set.RunAs)
+		"set run_as = service", settings.RunAs)
 }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
@@ -47,9 +47,9 @@ func IsStateDirInUse(dir string) bool {
 
 // tryLock locks a state directory. It returns nil if another process holds the lock. It locks the directory
 // too, since another process could remove the lock file.
-func tryLock(dir string, create bool) (dirLock, error) {
+func tryLock(dir string, createMissing bool) (dirLock, error) {
 	flags := os.O_RDONLY
-	if create {
+	if createMissing {
 		flags = os.O_RDWR | os.O_CREATE
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFileName), flags|unix.O_NOFOLLOW, 0o600)
@@ -96,7 +96,7 @@ func hasEnded(pid int) bool {
 	if len(fields) < 7 {
 		return false
 	}
-	const exiting = 0x4 // PF_EXITING in include/linux/sched.h
+	const exitingFlag = 0x4 // PF_EXITING in include/linux/sched.h
 	flags, _ := strconv.ParseUint(string(fields[6]), 10, 64)
-	return flags&exiting != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
+	return flags&exitingFlag != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
 }

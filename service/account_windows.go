@@ -16,17 +16,17 @@ import (
 
 // checkRunAsSupported returns an error if run_as names another account than the service's own. A Windows
 // service cannot run jobs as another user without that user's password.
-func checkRunAsSupported(set *config.Settings, account *worker.Account) error {
-	name := set.FixedUser()
+func checkRunAsSupported(settings *config.Settings, account *worker.Account) error {
+	name := settings.FixedUser()
 	switch {
-	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
+	case settings.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
 		return nil
 	case name != "":
 		return queue.Invalid(
-			"run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
+			"run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.User)
 	}
 	return queue.Invalid(
-		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
+		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.User)
 }
 
 // bootstrapRoot does nothing, since Windows has no runners that run as root. checkRunAsSupported rejects
@@ -40,8 +40,8 @@ func IsStateDirInUse(dir string) bool {
 }
 
 // tryLock locks a state directory. It returns nil if another process holds the lock.
-func tryLock(dir string, create bool) (dirLock, error) {
-	f, ok, err := lockfile.Acquire(filepath.Join(dir, lockFileName), create)
+func tryLock(dir string, createMissing bool) (dirLock, error) {
+	f, ok, err := lockfile.Acquire(filepath.Join(dir, lockFileName), createMissing)
 	if err != nil || !ok {
 		return nil, err
 	}

@@ -35,37 +35,37 @@ func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "r
 func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
 // EndRunners ends the runners of a queue whose service is not running. Their jobs get SIGTERM and, after
-// the grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. rootDir is
+// the grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. rootRunners is
 // the directory of the runners that run as root; "" means the usual one. EndRunners returns the number of
 // runners that it ended.
-func EndRunners(p config.Paths, rootDir string) (ended int, err error) {
+func EndRunners(p config.Paths, rootRunners string) (endedCount int, err error) {
 	lock, err := lockDir(p.StateDir)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	for _, h := range runnerLocations(p, rootDir) {
+	for _, h := range runnerLocations(p, rootRunners) {
 		n, failed := h.EndAllRunners(EndRunnersTimeout())
-		ended, err = ended+n, errors.Join(err, failed)
+		endedCount, err = endedCount+n, errors.Join(err, failed)
 	}
-	return ended, err
+	return endedCount, err
 }
 
-// runnerLocations returns the locations of all runners of a service. rootDir is the directory of the
+// runnerLocations returns the locations of all runners of a service. rootRunners is the directory of the
 // runners among them that run as root; "" means the usual one.
-func runnerLocations(p config.Paths, rootDir string) []runner.Location {
+func runnerLocations(p config.Paths, rootRunners string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
-	if rootDir = cmp.Or(rootDir, rootRunnersDir(p)); rootDir != "" {
-		homes = append(homes, runner.Location{Dir: rootDir})
+	if rootRunners = cmp.Or(rootRunners, rootRunnersDir(p)); rootRunners != "" {
+		homes = append(homes, runner.Location{Dir: rootRunners})
 	}
 	return homes
 }
 
 // HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
-// that the caller may not read. rootDir is the directory of the runners that run as root; "" means the
+// that the caller may not read. rootRunners is the directory of the runners that run as root; "" means the
 // usual one.
-func HasLiveRunners(p config.Paths, rootDir string) bool {
-	return slices.ContainsFunc(runnerLocations(p, rootDir), func(h runner.Location) bool {
+func HasLiveRunners(p config.Paths, rootRunners string) bool {
+	return slices.ContainsFunc(runnerLocations(p, rootRunners), func(h runner.Location) bool {
 		dirs, _ := h.ListDirs()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
 			lives, err := runner.IsAlive(dir)
@@ -85,11 +85,12 @@ type RestoreResult struct {
 	PreviousFilesDir string `json:"aside"`
 }
 
-// Restore replaces a queue by the backup in the named file, and moves the queue's previous files to another
+// Restore replaces a queue by the backup in backupFile, and moves the queue's previous files to another
 // directory. It fails if a service or a runner uses the queue. It reports its progress to the callback: the
 // number of copied bytes and the total number.
-func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {
-	if _, err := os.Stat(file); err != nil {
+func Restore(p config.Paths, backupFile string, reportProgress func(done, total int64)) (
+	done RestoreResult, err error) {
+	if _, err := os.Stat(backupFile); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
 	if location, err := locationFromSettings(p); err != nil || location.URL != "" {
@@ -117,12 +118,12 @@ func Restore(p config.Paths, file string, each func(done, total int64)) (done Re
 	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(filepath.Dir(runner.OutputPath(tmp, "1")), 0o700)); err != nil {
 		return done, err
 	}
-	got, replace, err := restoreEngine(p.StateDir, file, func(ref string) (io.WriteCloser, error) {
+	got, replace, err := restoreStore(p.StateDir, backupFile, func(ref string) (io.WriteCloser, error) {
 		if !runner.IsOutputRef(ref) {
 			return nil, queue.Invalid("backup", "contains an output file with the invalid name %q; use another backup", ref)
 		}
 		return os.OpenFile(runner.OutputPath(tmp, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	}, each)
+	}, reportProgress)
 	if err != nil {
 		return done, err
 	}

@@ -51,9 +51,9 @@ func (st *startup) bootstrapRoot() error {
 // join the account's primary group to submit jobs. If the service used that group, they could read the
 // runners' files about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
-	var known accounts.Directory
-	u, err := known.UserByName(socket.ServiceAccount)
-	own, ok := known.Group(serviceGroup)
+	var directory accounts.Directory
+	u, err := directory.UserByName(socket.ServiceAccount)
+	own, ok := directory.Group(serviceGroup)
 	if err != nil || !ok {
 		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least "+
 			"one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd "+

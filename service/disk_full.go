@@ -12,9 +12,9 @@ import (
 // ctx ends. To find out whether a full disk caused an error, the store measures the free space after the
 // error. By then, another program may have freed space. So after a disk-full error, retryWhileFull tries once
 // more even if the next error is of another kind.
-func (st *startup) retryWhileFull(ctx context.Context, do func() error) error {
+func (st *startup) retryWhileFull(ctx context.Context, action func() error) error {
 	for logged, doubted := false, false; ; logged = true {
-		err := do()
+		err := action()
 		full := errors.Is(err, queue.ErrNoSpace) || isDiskFullError(err)
 		if err == nil || !full && (!logged || doubted) {
 			return err

@@ -17,13 +17,13 @@ import (
 // These functions come from the packages of the storage engine. No other file of this package imports those
 // packages.
 var (
-	restoreEngine   = integrity.Restore
-	examineEngine   = integrity.ExamineStopped
-	examineServer   = pgdb.Examine
-	examineStoreDir = integrity.ExamineDir
-	fileID          = sqlitedb.FileID
-	errCopied       = postgres.ErrDirCopied
-	moveQueue       = move.Move
+	restoreStore          = integrity.Restore
+	examineStoppedStore   = integrity.ExamineStopped
+	examineDatabaseServer = pgdb.Examine
+	examineStoreDir       = integrity.ExamineDir
+	fileID                = sqlitedb.FileID
+	errDirCopied          = postgres.ErrDirCopied
+	moveQueue             = move.Move
 )
 
 // storeLocation says where an engine keeps a queue. storeMember identifies the node that moves it.
@@ -39,27 +39,27 @@ type (
 )
 
 // storeOpener opens the store in a directory. The store ranks jobs by means of the orderFunc.
-type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error)
+type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error)
 
 // orderFunc is a function that computes from the stored settings how the store ranks jobs.
 type orderFunc = func([]store.Setting) (queue.Order, error)
 
 // openSQLite is the storeOpener for a queue in files.
-func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error) {
+func openSQLite(ctx context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: rank})
+	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadOrder})
 }
 
 // nodeIdentity is the identity of a node that shares a queue.
 type nodeIdentity = postgres.NodeConfig
 
 // postgresOpener returns an opener for the store in the database server at url. The opener ignores its
-// directory. m identifies this service among the nodes that share the store.
-func postgresOpener(url string, m nodeIdentity) storeOpener {
-	return func(ctx context.Context, _ string, log *slog.Logger, rank orderFunc) (store.Store, error) {
-		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: rank, Node: m})
+// directory. identity distinguishes this service from the other nodes that share the store.
+func postgresOpener(url string, identity nodeIdentity) storeOpener {
+	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
+		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: loadOrder, Node: identity})
 	}
 }
 
@@ -72,6 +72,6 @@ func rejectReadOnly(context.Context, string, *slog.Logger, orderFunc) (store.Sto
 }
 
 // openReadOnly opens the store in a directory read-only. No service may be using the directory.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error) {
-	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: rank})
+func openReadOnly(_ context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
+	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadOrder})
 }

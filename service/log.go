@@ -36,15 +36,15 @@ func (f formatHandler) WithGroup(name string) slog.Handler {
 func newLogger(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: &settings.LogLevel}
 	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
-	var auto slog.Handler = json
+	var autoHandler slog.Handler = json
 	switch {
 	case o.LogIsTerminal || o.StartedOnDemand || o.Manager != nil:
-		auto = text
+		autoHandler = text
 	case logs.WritesToJournal(o.LogFile):
-		auto = logs.NewJournal(w, options)
+		autoHandler = logs.NewJournal(w, options)
 	}
 	all := []slog.Handler{formatHandler{text, "text", settings}, formatHandler{json, "json", settings},
-		formatHandler{auto, "auto", settings}}
+		formatHandler{autoHandler, "auto", settings}}
 	if o.Manager != nil {
 		all = append(all, o.Manager.LogHandler)
 	}

@@ -83,11 +83,11 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 }
 
 // waitClosed waits until a channel is closed.
-func waitClosed(t *testing.T, what string, done <-chan struct{}) {
+func waitClosed(t *testing.T, description string, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("no %s within 30 s", what)
+		t.Fatalf("no %s within 30 s", description)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time of the monotonic clock, which notifications to systemd must contain.
-func monotonic() time.Duration {
+// monotonicTime returns the time of the monotonic clock, which notifications to systemd must contain.
+func monotonicTime() time.Duration {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // ignore errors: ClockGettime never fails for this clock
 	return time.Duration(now.Nano())

@@ -47,12 +47,12 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 }
 
 // Examine runs the checks of doctor on the files of a service that is not running. If verify is true, it also
-// runs the thorough checks, which take long. Findings suggest two commands: the one that starts the service (start)
-// and the one that creates its queue (begin).
-func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosis, error) {
+// runs the thorough checks, which take long. Findings suggest two commands: startCommand starts the service, and
+// createCommand creates its queue.
+func Examine(p config.Paths, startCommand, createCommand string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
-			Message: "there is no queue in " + p.StateDir + " yet", Advice: "create it with: " + begin}}), nil
+			Message: "there is no queue in " + p.StateDir + " yet", Advice: "create it with: " + createCommand}}), nil
 	}
 	lock, err := lockForReading(p.StateDir)
 	if err != nil {
@@ -60,17 +60,18 @@ func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosi
 	}
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.LevelWarning,
-		Message: "the service is not running, so only its files were checked", Advice: "start it with: " + start}}
+		Message: "the service is not running, so only its files were checked", Advice: "start it with: " + startCommand}}
 	switch location, err := locationFromSettings(p); {
 	case err != nil:
 		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(),
 			Advice: "queuectl config validate"})
 	case location.URL == "":
-		list = append(list, examineEngine(p.StateDir, outputDirsOf(p), verify)...)
+		list = append(list, examineStoppedStore(p.StateDir, outputDirsOf(p), verify)...)
 	case verify:
 		return control.Diagnosis{}, doctor.ErrNoFiles
 	default:
-		list = append(append(list, examineServer(context.Background(), location.URL)...), examineStoreDir(p.StateDir)...)
+		list = append(append(list, examineDatabaseServer(context.Background(), location.URL)...),
+			examineStoreDir(p.StateDir)...)
 	}
 	return doctor.Diagnose(append(list, doctor.ExaminePaths(p, 0o777)...)), nil
 }

@@ -55,21 +55,21 @@ func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.
 
 // jobAccount returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (st *startup) jobAccount(set *config.Settings) (worker.Account, error) {
+func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error) {
 	a := st.directory.AccountOf(accounts.CurrentUser())
 	if !st.options.ExternalRunners.ownedByRoot() {
-		if err := checkRunAsSupported(set, &a); err != nil || accounts.CurrentUser() != 0 {
+		if err := checkRunAsSupported(settings, &a); err != nil || accounts.CurrentUser() != 0 {
 			return a, err
 		}
 	}
-	if name := set.FixedUser(); name != "" {
+	if name := settings.FixedUser(); name != "" {
 		known, err := st.directory.AccountNamed(name)
 		if err != nil {
-			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
+			return a, queue.Invalid("run_as", "%s: %v", settings.RunAs, err)
 		}
 		a = known
 	}
-	a.RunsAsJobAccount = set.RunAs == config.RunAsSubmitter
+	a.RunsAsJobAccount = settings.RunAs == config.RunAsSubmitter
 	return a, nil
 }
 

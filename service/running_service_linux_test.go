@@ -29,12 +29,12 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// runnerWord is the argument that makes this test binary act as a runner.
-const runnerWord = "runner-of-a-test"
+// runnerArg is the argument that makes this test binary act as a runner.
+const runnerArg = "runner-of-a-test"
 
-// init makes this process a runner if its first argument is runnerWord.
+// init makes this process a runner if its first argument is runnerArg.
 func init() {
-	if len(os.Args) > 1 && os.Args[1] == runnerWord {
+	if len(os.Args) > 1 && os.Args[1] == runnerArg {
 		if err := serveRunner(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -44,12 +44,12 @@ func init() {
 }
 
 // serveRunner runs this process as a runner, as cmd/queuectl does.
-func serveRunner(words []string) error {
+func serveRunner(args []string) error {
 	dir, alone, watchdog := "", false, false
-	for i, word := range words {
+	for i, word := range args {
 		switch word {
 		case "--dir":
-			dir = words[i+1]
+			dir = args[i+1]
 		case "--alone":
 			alone = true
 		case "--watchdog":
@@ -66,9 +66,9 @@ func serveRunner(words []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		RunnerSettings: launcher.RunnerSettings{Root: dir, Isolated: alone, ServiceUID: os.Geteuid()},
+		RunnerSettings: launcher.RunnerSettings{RunnersDir: dir, Isolated: alone, ServiceUID: os.Geteuid()},
 		OnReady:        runner.ReportReady, Version: "test",
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerWord, "--watchdog"},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerArg, "--watchdog"},
 	})
 }
 
@@ -77,12 +77,12 @@ type runningService struct {
 	testing.TB
 	*control.Client
 	paths                 config.Paths
-	open                  storeOpener
+	openStore             storeOpener
 	concurrencyLimitCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
 	stop                  context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop           context.CancelFunc      // requests a stop
 	endsJobs              bool                    // stopping the service ends its jobs
-	exit                  chan error              // receives the error with which Run has ended
+	runResult             chan error              // receives the error with which Run has ended
 }
 
 // start starts the service and returns once it answers.
@@ -101,18 +101,19 @@ func (w *runningService) startWithRetries(retries int) {
 	}
 	sessionCtx, stop := context.WithCancelCause(context.Background())
 	ctx, halt := context.WithCancel(session.MarkSession(sessionCtx))
-	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
+	w.stop, w.requestStop, w.runResult = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
 		Paths: w.paths, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
 		Version:       "test",
-		RunnerCommand: []string{os.Args[0], runnerWord}, LogFile: log, OnReady: func() { close(ready) }, openLocal: w.open,
+		RunnerCommand: []string{os.Args[0], runnerArg}, LogFile: log, OnReady: func() { close(ready) },
+		openLocal:          w.openStore,
 		OnConcurrencyLimit: func() { w.concurrencyLimitCalls.Add(1) },
 	}
-	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends with the service
+	go func() { w.runResult <- Run(ctx, o, nil) }() // this goroutine ends with the service
 	select {
 	case <-ready:
-	case err := <-w.exit:
+	case err := <-w.runResult:
 		// Retry: a child process that another test has just forked may still hold the lock or the socket.
 		if retries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
@@ -120,7 +121,7 @@ func (w *runningService) startWithRetries(retries int) {
 			w.startWithRetries(retries - 1)
 			return
 		}
-		w.exit <- nil // w.end() receives this value
+		w.runResult <- nil // w.end() receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -129,12 +130,12 @@ func (w *runningService) startWithRetries(retries int) {
 	w.Client = control.NewClient(w.paths.Socket)
 }
 
-// end stops the service. Its jobs continue to run if endsJobs is false.
-func (w *runningService) end() {
+// shutDown stops the service. Its jobs continue to run if endsJobs is false.
+func (w *runningService) shutDown() {
 	w.Helper()
 	w.Client.Close()
 	w.stop(nil)
-	if err := <-w.exit; err != nil {
+	if err := <-w.runResult; err != nil {
 		w.Error(err)
 	}
 }
@@ -193,10 +194,10 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &runningService{TB: t, paths: config.PathsIn(dir), open: open}
+			w := &runningService{TB: t, paths: config.PathsIn(dir), openStore: open}
 			w.start()
 			t.Cleanup(func() {
-				w.end()
+				w.shutDown()
 				w.endRunners()
 				os.RemoveAll(dir)
 			})
@@ -206,9 +207,9 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 }
 
 // commandSpec returns the spec of a job without retries.
-func commandSpec(id, line string) queue.Spec {
+func commandSpec(id, command string) queue.Spec {
 	none := int64(0)
-	return queue.Spec{ID: &id, Command: &line, MaxRetries: &none}
+	return queue.Spec{ID: &id, Command: &command, MaxRetries: &none}
 }
 
 // enqueue enqueues a job.
@@ -249,9 +250,9 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 }
 
 // apply calls a method of the client, such as Cancel, for one job.
-func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
+func (w *runningService) apply(method func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
-	got, err := do(w.Context(), control.Selection{IDs: control.JobIDs{id}})
+	got, err := method(w.Context(), control.Selection{IDs: control.JobIDs{id}})
 	if err != nil || len(got.DoneIDs) != 1 {
 		w.Fatalf("%s: %+v, %v", id, got, err)
 	}
@@ -442,7 +443,7 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 		if v, err := w.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil || v.Origin != "stored" {
 			w.Fatalf("set: %+v, %v", v, err)
 		}
-		w.end()
+		w.shutDown()
 		w.start()
 		if v, err := w.ConfigGet(ctx, control.ConfigKeyParams{Key: "priority"}); err != nil || v.Value != "7" {
 			w.Errorf("the setting: %+v, %v", v, err)

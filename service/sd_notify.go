@@ -59,7 +59,7 @@ func (s *Service) notifySystemd(ctx context.Context) {
 
 // notifyReloading notifies systemd that the service reads its settings again.
 func (s *Service) notifyReloading() {
-	systemd.Notify("RELOADING=1", systemd.MonotonicLine(monotonic()))
+	systemd.Notify("RELOADING=1", systemd.MonotonicLine(monotonicTime()))
 }
 
 // notifyReloaded notifies systemd that the service has read its settings again.
@@ -67,8 +67,8 @@ func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.statu
 
 // feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay the check.
 // That is harmless if the check still succeeds within the watchdog's timeout.
-func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
+func (s *Service) feedWatchdog(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		if err := s.selfCheck(ctx); err == nil {

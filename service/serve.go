@@ -18,7 +18,7 @@ import (
 )
 
 // serve runs the parts of the service until it must stop.
-func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
+func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) error {
 	defer s.traces.Close()
 	perms, err := s.socketPerms(&s.Settings.Current().Settings)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer f.api.CloseWebPage()
 	s.runParts(r, f)
 	s.options.OnReady()
-	return s.waitAndStop(ctx, hup, r.failures, f)
+	return s.waitAndStop(ctx, reloadSignals, r.failures, f)
 }
 
 // partGroup runs the parts of the service until one of them fails or all are stopped.
@@ -231,9 +231,9 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// setTraces makes the exporter send attempts to the collector that the settings name. trouble is a message
-// about the failure; "" means success.
-func (s *Service) setTraces() (trouble string) {
+// setTraces makes the exporter send attempts to the collector that the settings name. failureText is a
+// message about the failure; "" means success.
+func (s *Service) setTraces() (failureText string) {
 	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
 		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()

@@ -107,9 +107,9 @@ type ExternalRunners struct {
 	SpawnsOwnAccount             bool // the socket's runners run as the service's account, not as root
 }
 
-// Run runs a service until ctx ends or the service receives a stop request. Each signal from the channel
-// hup makes it read its settings again.
-func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
+// Run runs a service until ctx ends or the service receives a stop request. Each signal from
+// reloadSignals makes it read its settings again.
+func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 	if o.openLocal == nil {
 		o.openLocal, o.openRemote = openSQLite, postgresOpener
 	}
@@ -135,7 +135,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		b.endOrphanProcesses()
 		return nilIfCancelled(ctx, err)
 	}
-	if err = s.serve(ctx, hup); err != nil {
+	if err = s.serve(ctx, reloadSignals); err != nil {
 		b.endOrphanProcesses()
 	}
 	if closed := s.Store.Close(); err == nil {
@@ -173,62 +173,62 @@ type openedStore struct {
 
 // newService returns the parts that work on an open queue. runners says where the runners are, and account is
 // the account that they run jobs as by default. A nil exporter exports no traces.
-func newService(b *startup, q openedStore, runners runner.Location, account worker.Account,
+func newService(st *startup, q openedStore, runners runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
 	requests, _ := q.store.(store.NodeRequests)
 	d := &parts.Dependencies{
 		ServiceInfo: parts.ServiceInfo{
-			Version: b.options.Version, Paths: b.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
-			ReadOnly: b.readOnly, StartedOnDemand: b.options.StartedOnDemand,
-			InheritedRestrictions: b.options.InheritedRestrictions,
-			BootAdvice:            b.options.BootAdvice, SystemdUnit: b.options.SystemdUnit, Programs: b.programs,
+			Version: st.options.Version, Paths: st.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
+			ReadOnly: st.readOnly, StartedOnDemand: st.options.StartedOnDemand,
+			InheritedRestrictions: st.options.InheritedRestrictions,
+			BootAdvice:            st.options.BootAdvice, SystemdUnit: st.options.SystemdUnit, Programs: st.programFiles,
 		},
 		CoreParts: parts.CoreParts{
-			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: runners, Account: account, Log: b.log,
-			OutputFiles: &cluster.OutputFiles{RunnerLocation: runners, Paths: b.options.Paths},
+			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: runners, Account: account, Log: st.log,
+			OutputFiles: &cluster.OutputFiles{RunnerLocation: runners, Paths: st.options.Paths},
 			UserLimits:  control.NewUserLimits(),
 		},
 		SettingsParts: parts.SettingsParts{
-			Settings: b.settings, Lock: settings.NewLock(), Pauses: b.pauses,
-			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
+			Settings: st.settings, Lock: settings.NewLock(), Pauses: st.globalPause,
+			QueueRules: &settings.QueueRules{Store: q.store, Settings: st.settings},
 			GateRules:  &settings.GateRules{Store: q.store},
-			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
+			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: st.settings},
 		},
-		JobAccountFor: b.jobAccount, ExamineStoreDir: examineStoreDir,
+		JobAccountFor: st.jobAccount, ExamineStoreDir: examineStoreDir,
 	}
-	if b.options.StartedOnDemand || b.options.Manager != nil {
-		d.LogFile = b.options.LogFile
+	if st.options.StartedOnDemand || st.options.Manager != nil {
+		d.LogFile = st.options.LogFile
 	}
-	s := &Service{startup: b, Dependencies: d, traces: exporter}
+	s := &Service{startup: st, Dependencies: d, traces: exporter}
 	d.ApplyTraceSettings = s.setTraces
-	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
+	d.Directory, d.Rights, d.Owners = st.directory, st.rights, access.NewOwners(q.store, shared, st.directory, account)
 	d.Guard = &access.Guard{
-		Owners: d.Owners, Rights: b.rights, RunnerLocation: runners, RunnerPolicy: b.runnerPolicy(),
+		Owners: d.Owners, Rights: st.rights, RunnerLocation: runners, RunnerPolicy: st.runnerPolicy(),
 	}
 	d.Hooks = &hooks.Hooks{
-		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
-		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
+		Account: account, Log: st.log, Store: q.store, WebhookCommand: st.options.WebhookCommand, Directory: st.directory,
+		Owners: d.Owners, Quota: d.Quota, Settings: st.settings,
 	}
 	workers := 0 // the pool never runs in read-only mode
-	if !b.readOnly {
-		workers = b.settings.Current().WorkerCount()
+	if !st.readOnly {
+		workers = st.settings.Current().WorkerCount()
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
 	d.AllNodes = &cluster.NodeList{
-		Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings, Cluster: shared, Pool: d.Pool,
-		StartedAt: d.StartedAt, Version: b.options.Version,
+		Node: q.node, Store: q.store, Owners: d.Owners, Settings: st.settings, Cluster: shared, Pool: d.Pool,
+		StartedAt: d.StartedAt, Version: st.options.Version,
 	}
 	d.Router = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
-	d.DrainState = b.drainState
-	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.AllNodes)
+	d.DrainState = st.drainState
+	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: st.drainState}
+	d.LeaseKeeper = cluster.NewLeaseKeeper(st.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
-		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
+		Log: st.log, Lock: d.Lock, Owners: d.Owners, Rights: st.rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 	}
 	return s
 }

@@ -15,7 +15,7 @@ import (
 func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
-			w.end()
+			w.shutDown()
 			w.endsJobs = true
 			w.start()
 			ignoring := commandSpec("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
@@ -37,12 +37,12 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			}
 			began := time.Now()
 			w.stop(session.ErrSessionEnding)
-			w.exit <- <-w.exit
+			w.runResult <- <-w.runResult
 			if took := time.Since(began); took < session.GracePeriod || took > 20*time.Second {
 				// If it waited for its jobs, the service would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}
-			w.end()
+			w.shutDown()
 			w.start()
 			j := w.waitForState("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 &&
@@ -68,14 +68,14 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 // them.
 func TestClosedWindowLeavesJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
-		w.end()
+		w.shutDown()
 		w.endsJobs = true
 		w.start()
 		w.enqueue(commandSpec("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
 		w.stop(session.ErrConsoleClosed)
-		w.exit <- <-w.exit
-		w.end()
+		w.runResult <- <-w.runResult
+		w.shutDown()
 		w.start()
 		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
 			t.Errorf("the job was %+v, and is now %+v", before, after)

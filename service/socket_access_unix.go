@@ -18,7 +18,7 @@ func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	st.webListeners = passed.Web
 	// These sockets are not needed for the queue to work, so only log a warning.
-	for _, unusable := range passed.Unusable {
+	for _, unusable := range passed.SocketErrors {
 		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
 	}
@@ -29,8 +29,8 @@ func (st *startup) inheritedSockets() (*socket.Listener, error) {
 }
 
 // socketPerms returns the mode and the group of the control socket, as the settings define them.
-func (st *startup) socketPerms(set *config.Settings) (socket.Perms, error) {
-	mode, group := set.SocketPermissions()
+func (st *startup) socketPerms(settings *config.Settings) (socket.Perms, error) {
+	mode, group := settings.SocketPermissions()
 	perms := socket.Perms{Mode: mode, GID: -1}
 	if group == "" {
 		return perms, nil
@@ -44,12 +44,12 @@ func (st *startup) socketPerms(set *config.Settings) (socket.Perms, error) {
 }
 
 // CheckSettings returns an error for socket settings with which the service would not start.
-func (st *startup) CheckSettings(set *config.Settings) error {
-	perms, err := st.socketPerms(set)
+func (st *startup) CheckSettings(settings *config.Settings) error {
+	perms, err := st.socketPerms(settings)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
 		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
 		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this "+
-			"group access to the socket; add the account to the group", set.SocketGroup)
+			"group access to the socket; add the account to the group", settings.SocketGroup)
 	}
 	return err
 }

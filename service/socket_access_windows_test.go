@@ -101,7 +101,7 @@ func TestRightsByAccount(t *testing.T) {
 		}
 	}
 	var e *queue.Error
-	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
+	if err := s.rights.RefusalError(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
 		control.RightRead); !errors.As(err,
 		&e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)

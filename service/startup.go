@@ -28,15 +28,15 @@ import (
 
 // startup holds the parts of the service that exist before the store is open.
 type startup struct {
-	options    Options
-	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log        *slog.Logger
-	settings   *settings.Keeper
-	directory  *access.Directory
-	rights     *access.Rights
-	drainState *cluster.DrainState
-	pauses     *settings.PauseOfAllJobs
-	programs   []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
+	options      Options
+	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
+	log          *slog.Logger
+	settings     *settings.Keeper
+	directory    *access.Directory
+	rights       *access.Rights
+	drainState   *cluster.DrainState
+	globalPause  *settings.PauseOfAllJobs
+	programFiles []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
 	// launcher is the process that starts runners as root, if this service started such a process while it
 	// was root. Otherwise its PID is zero.
 	launcher          runner.Launcher
@@ -74,14 +74,14 @@ func newStartup(o Options) (*startup, error) {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
 		}
 	}
-	b.programs = doctor.ProgramFiles(o.RunnerCommand[0])
+	b.programFiles = doctor.ProgramFiles(o.RunnerCommand[0])
 	return b, nil
 }
 
 // readStartup reads the settings that do not need the store. The returned startup writes no log.
 func readStartup(o Options) (*startup, error) {
 	b := &startup{options: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
-		drainState: &cluster.DrainState{}, pauses: &settings.PauseOfAllJobs{}}
+		drainState: &cluster.DrainState{}, globalPause: &settings.PauseOfAllJobs{}}
 	var err error
 	if b.settings, err = settings.New(settings.Options{File: o.Paths.SettingsFile, NeedFile: o.RequireSettingsFile,
 		Defaults: defaultsForManager(&o, b.directory), Flags: o.Flags}); err != nil {
@@ -95,7 +95,7 @@ func readStartup(o Options) (*startup, error) {
 // another state directory, openStore creates a new identity and opens the store again.
 func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	q, err = st.tryOpenStore(ctx)
-	if errors.Is(err, errCopied) {
+	if errors.Is(err, errDirCopied) {
 		if err = st.replaceNodeID(); err == nil {
 			q, err = st.tryOpenStore(ctx)
 		}
@@ -103,7 +103,7 @@ func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	return q, err
 }
 
-// tryOpenStore is like openStore, but returns errCopied if the node's identity was copied.
+// tryOpenStore is like openStore, but returns errDirCopied if the node's identity was copied.
 func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
 	open := st.options.openLocal
 	url, err := st.settings.Current().StoreURL()
@@ -121,8 +121,8 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 		}
 		open = st.options.openRemote(url, node)
 	}
-	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := handlers.MergeStored(stored, st.drainState, st.pauses, st.settings); err != nil {
+	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(storedSettings []store.Setting) (queue.Order, error) {
+		if err := handlers.MergeStored(storedSettings, st.drainState, st.globalPause, st.settings); err != nil {
 			return queue.Order{}, err
 		}
 		st.rights.ResolveAccess()

@@ -43,10 +43,10 @@ func lockDir(dir string) (dirLock, error) {
 	return l, err
 }
 
-// acquireLock takes the lock of a state directory. If create is set, it creates a missing lock file.
-func acquireLock(dir string, create bool) (dirLock, error) {
+// acquireLock takes the lock of a state directory. If createMissing is set, it creates a missing lock file.
+func acquireLock(dir string, createMissing bool) (dirLock, error) {
 	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
-		l, err := tryLock(dir, create)
+		l, err := tryLock(dir, createMissing)
 		if err != nil {
 			return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 		}

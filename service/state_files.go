@@ -65,14 +65,15 @@ func (st *startup) replaceNodeID() error {
 // checkStoreFile returns an error if the queue of a directory is in a server database that the settings no
 // longer name. Without this check, the service would start a new, empty queue.
 func checkStoreFile(dir string) error {
-	path := filepath.Join(dir, cluster.StoreFileName)
+	path := filepath.Join(dir, cluster.StoreIDFileName)
 	database, err := os.ReadFile(path)
-	_, has := os.Stat(storeLocation{Dir: dir}.String())
-	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
+	_, statErr := os.Stat(storeLocation{Dir: dir}.String())
+	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(statErr, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(
-		queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
+	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings `+
+		`name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`,
+		dir, path)
 }
 
 // prepareStoreChange prepares this service to use another store than the previous service. It ends idle runners
@@ -80,7 +81,7 @@ func checkStoreFile(dir string) error {
 // know. This service must neither end such jobs nor start them again. After a migration the new store knows all
 // jobs.
 func (s *Service) prepareStoreChange(ctx context.Context) error {
-	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName)
+	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName)
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -106,27 +107,27 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	}
 	// These are the directories of runners without jobs, and the numbers of runners' jobs that this store does not
 	// know.
-	var idle, unknown []string
+	var idleRunnerDirs, unknownJobs []string
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)
 		if err != nil {
 			return err
 		}
 		if alive && len(list) == 0 {
-			idle = append(idle, dir)
+			idleRunnerDirs = append(idleRunnerDirs, dir)
 		}
 		for _, l := range list {
 			if !known[queue.Lease{Seq: l.Seq, Fence: l.Fence}] {
-				unknown = append(unknown, fmt.Sprint(l.Seq))
+				unknownJobs = append(unknownJobs, fmt.Sprint(l.Seq))
 			}
 		}
 	}
-	if len(unknown) > 0 {
+	if len(unknownJobs) > 0 {
 		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers "+
 			"%s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s",
-			queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
+			queue.Clip(strings.Join(unknownJobs, ", ")), s.endRunnersHint())}
 	}
-	for _, dir := range idle {
+	for _, dir := range idleRunnerDirs {
 		if err := s.RunnerLocation.KillRunner(dir); err != nil {
 			return fmt.Errorf("cannot end the idle runner in %s, which belongs to the previous store; wait a minute "+
 				"until it ends by itself, then start the service again: %w", dir, err)
@@ -135,13 +136,13 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	return s.writeStoreFile(now)
 }
 
-// writeStoreFile writes the file cluster.StoreFileName. database is the server database, or "" for a store
+// writeStoreFile writes the file cluster.StoreIDFileName. database is the server database, or "" for a store
 // in files.
 func (s *Service) writeStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
 	}
-	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName), []byte(database), 0o600)
+	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
 }
 
 // recordOlderOutputs records that a new queue starts in a directory that contains output files of an

@@ -12,15 +12,16 @@ import (
 
 // waitAndStop waits until the service must stop. Without a request to keep the jobs, it then lets running jobs
 // finish and ends the runners. See docs/decisions/0080.
-func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed <-chan error, f *frontEnd) error {
+func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signal, failures <-chan error,
+	f *frontEnd) error {
 	for {
 		keep := s.options.KeepJobs
 		select {
-		case err := <-failed:
+		case err := <-failures:
 			return err
 		case <-s.Store.Broken():
 			return s.Store.Err()
-		case <-hup:
+		case <-reloadSignals:
 			if _, err := f.api.ReloadSettings(context.WithoutCancel(ctx)); err != nil {
 				s.Log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
@@ -37,7 +38,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 		s.reportStopProgress()
 		s.Log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drainAndStop(ctx, failed)
+			s.drainAndStop(ctx, failures)
 			s.removeProgramCopies()
 		}
 		return nil
@@ -48,10 +49,10 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 // store can write, drainAndStop asks the service manager for more time, because the manager may kill a service
 // that seems to hang. If the user's session ends before or during the drain, jobs are stopped and returned to
 // the queue immediately.
-func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
-	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.Done(
-		stopping)
-	if session.IsEnding(stopping) {
+func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
+	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopCtx),
+		session.Done(stopCtx)
+	if session.IsEnding(stopCtx) {
 		within, ending = 0, nil
 		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running",
 			s.Pool.BusyWorkers(), "grace", grace.String())
@@ -73,13 +74,13 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	for {
 		select {
 		case <-done:
-		case <-failed:
+		case <-failures:
 		case <-s.Store.Broken():
 		case <-deadline:
 			s.Log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
-			if session.IsEnding(stopping) {
+			if session.IsEnding(stopCtx) {
 				s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
 					s.Pool.BusyWorkers())
 				go s.Pool.HastenStop(ctx, session.GracePeriod) // HastenStop returns when the pool has stopped or ctx ends

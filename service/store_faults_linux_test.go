@@ -26,23 +26,23 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	if err != nil {
 		t.Fatal(err)
 	}
-	var calls *faultstore.Store
+	var faultStore *faultstore.Store
 	w := &runningService{TB: t, paths: config.PathsIn(dir),
-		open: func(ctx context.Context, dir string, log *slog.Logger,
+		openStore: func(ctx context.Context, dir string, log *slog.Logger,
 			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 			s, err := openSQLite(ctx, dir, log, orderOf)
-			calls = faultstore.New(s)
-			calls.SetHook(hook)
-			return calls, err
+			faultStore = faultstore.New(s)
+			faultStore.SetHook(hook)
+			return faultStore, err
 		}}
 	w.start()
 	t.Cleanup(func() {
-		calls.SetHook(nil)
-		w.end()
+		faultStore.SetHook(nil)
+		w.shutDown()
 		w.endRunners()
 		os.RemoveAll(dir)
 	})
-	return w, calls
+	return w, faultStore
 }
 
 // A verb on selected running jobs leaves out jobs that end between their selection and the change.

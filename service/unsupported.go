@@ -4,5 +4,5 @@ package service
 
 import "time"
 
-// monotonic returns 0, because the time is only needed for systemd, which runs on Linux.
-func monotonic() time.Duration { return 0 }
+// monotonicTime returns 0, because the time is only needed for systemd, which runs on Linux.
+func monotonicTime() time.Duration { return 0 }

@@ -22,10 +22,10 @@ type Batches interface {
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
-	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of Receipt.Batch.
-	// It returns true if there may be more frames. If the caller stops calling ApplyBatch, Promote or the next
-	// opening of the store moves the remaining frames.
-	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
+	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of
+	// Receipt.Batch. ApplyBatch returns true if there may be more frames. If the caller stops calling it, Promote
+	// or the next opening of the store moves the remaining frames.
+	ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error)
 }
 
 // Limits of staged batches.

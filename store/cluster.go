@@ -31,9 +31,9 @@ type Cluster interface {
 	// have changed shared data, such as settings.
 	ChangeHints() <-chan struct{}
 	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, starting after the given name.
-	Nodes(ctx context.Context, after string) ([]NodeState, error)
-	// DrainNode makes a node stop claiming jobs (on is true), or lets it claim again (on is false).
-	DrainNode(ctx context.Context, name string, on bool) error
+	Nodes(ctx context.Context, afterName string) ([]NodeState, error)
+	// DrainNode makes a node stop claiming jobs (drain is true), or lets it claim again (drain is false).
+	DrainNode(ctx context.Context, name string, drain bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
 	// LeaseHolder returns the number of the node that has leased a job, or 0 if that is this node or the job is

@@ -12,12 +12,12 @@ import (
 // Events reads the events of the queue, in the order of their numbers, and notifies callers of new events and
 // of changed jobs.
 type Events interface {
-	// Events lists up to limit events after a sequence number. The changes that the returned events report
-	// are already included in Counts.
-	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
-	// LastEvent returns the number of the newest event, or 0 if there was none. The returned channel is
-	// closed when a newer event is stored.
-	LastEvent() (last int64, newer <-chan struct{})
+	// Events lists up to limit events after the one with the sequence number afterSeq. The changes that the
+	// returned events report are already included in Counts.
+	Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error)
+	// LastEvent returns the number of the newest event, or 0 if there was none. newerStored is closed when a
+	// newer event is stored.
+	LastEvent() (lastSeq int64, newerStored <-chan struct{})
 	// Watch sends hints about changes of some jobs until the watch is stopped.
 	Watch(seqs []int64) *JobWatch
 }
@@ -28,12 +28,12 @@ type JobWatch struct {
 	C <-chan struct{}
 
 	watchers *Watchers
-	notify   chan struct{}
+	hints    chan struct{}
 	seqs     []int64 // the watched jobs
-	// changed lists the jobs that the next ChangedJobs returns, and isChanged contains the same jobs. Both fields
+	// changedSeqs lists the jobs that the next ChangedJobs returns, and changedSet contains the same jobs. Both fields
 	// are guarded by watchers.mu.
-	changed   []int64
-	isChanged map[int64]bool
+	changedSeqs []int64
+	changedSet  map[int64]bool
 }
 
 // ChangedJobs returns the jobs that may have changed since the last call. The first call returns all jobs, so a
@@ -41,10 +41,10 @@ type JobWatch struct {
 func (w *JobWatch) ChangedJobs() []int64 {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
-	seqs := w.changed
-	w.changed = nil
+	seqs := w.changedSeqs
+	w.changedSeqs = nil
 	for _, seq := range seqs {
-		delete(w.isChanged, seq)
+		delete(w.changedSet, seq)
 	}
 	return seqs
 }
@@ -53,7 +53,7 @@ func (w *JobWatch) ChangedJobs() []int64 {
 func (w *JobWatch) Stop() {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
-	bySeq := w.watchers.bySeq
+	bySeq := w.watchers.watchesBySeq
 	for _, seq := range w.seqs {
 		bySeq[seq] = slices.DeleteFunc(bySeq[seq], func(other *JobWatch) bool { return other == w })
 		if len(bySeq[seq]) == 0 {
@@ -64,26 +64,26 @@ func (w *JobWatch) Stop() {
 
 // Watchers contains the watches of one store. The zero value contains no watches.
 type Watchers struct {
-	mu    sync.Mutex
-	bySeq map[int64][]*JobWatch // guarded by mu
+	mu           sync.Mutex
+	watchesBySeq map[int64][]*JobWatch // guarded by mu
 }
 
 // Watch starts a watch on the jobs with the given seqs.
 func (ws *Watchers) Watch(seqs []int64) *JobWatch {
 	w := &JobWatch{
-		watchers:  ws,
-		notify:    make(chan struct{}, 1),
-		seqs:      slices.Compact(slices.Sorted(slices.Values(seqs))),
-		isChanged: map[int64]bool{},
+		watchers:   ws,
+		hints:      make(chan struct{}, 1),
+		seqs:       slices.Compact(slices.Sorted(slices.Values(seqs))),
+		changedSet: map[int64]bool{},
 	}
-	w.C = w.notify
+	w.C = w.hints
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.bySeq == nil {
-		ws.bySeq = map[int64][]*JobWatch{}
+	if ws.watchesBySeq == nil {
+		ws.watchesBySeq = map[int64][]*JobWatch{}
 	}
 	for _, seq := range w.seqs {
-		ws.bySeq[seq] = append(ws.bySeq[seq], w)
+		ws.watchesBySeq[seq] = append(ws.watchesBySeq[seq], w)
 		w.markChangedLocked(seq)
 	}
 	return w
@@ -94,7 +94,7 @@ func (ws *Watchers) Notify(seqs ...int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, seq := range seqs {
-		for _, w := range ws.bySeq[seq] {
+		for _, w := range ws.watchesBySeq[seq] {
 			w.markChangedLocked(seq)
 		}
 	}
@@ -103,16 +103,16 @@ func (ws *Watchers) Notify(seqs ...int64) {
 // NotifyAll notifies all watches that each of their jobs may have changed.
 func (ws *Watchers) NotifyAll() {
 	ws.mu.Lock()
-	seqs := slices.Collect(maps.Keys(ws.bySeq))
+	seqs := slices.Collect(maps.Keys(ws.watchesBySeq))
 	ws.mu.Unlock()
 	ws.Notify(seqs...)
 }
 
 // markChangedLocked adds a job to those that the next call of ChangedJobs returns.
 func (w *JobWatch) markChangedLocked(seq int64) {
-	if !w.isChanged[seq] {
-		w.isChanged[seq] = true
-		w.changed = append(w.changed, seq)
+	if !w.changedSet[seq] {
+		w.changedSet[seq] = true
+		w.changedSeqs = append(w.changedSeqs, seq)
 	}
-	queue.TrySend(w.notify, struct{}{})
+	queue.TrySend(w.hints, struct{}{})
 }

@@ -56,7 +56,7 @@ func TestStoppedWatchesLeaveNothing(t *testing.T) {
 		t.Errorf("the other one: got %v, want 2 and 3", got)
 	}
 	second.Stop()
-	if len(watchers.bySeq) != 0 {
-		t.Errorf("%v is left", watchers.bySeq)
+	if len(watchers.watchesBySeq) != 0 {
+		t.Errorf("%v is left", watchers.watchesBySeq)
 	}
 }

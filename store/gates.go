@@ -15,7 +15,7 @@ type Gates interface {
 	// Gates lists locks, rates and resources: the shared ones and those of one user. It returns at most
 	// MaxGatesPage gates, starting after the given gate, in the order of GateState.Follows. A lock or rate
 	// without a stored rule is listed while jobs name it.
-	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
+	Gates(ctx context.Context, uid int, afterGate GateState) ([]GateState, error)
 	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If the rule's Amount is 0,
 	// SetGate removes the stored rule. The first job that names the key then sets the rule, which lasts while
 	// unfinished jobs name the key.

@@ -16,13 +16,13 @@ type Inbox interface {
 	// SetRoles sets the database roles from which this service accepts submissions.
 	SetRoles(ctx context.Context, roles []string) error
 	// Submissions lists submissions that were not rejected, from the roles passed to SetRoles and from roles
-	// that no service has passed to SetRoles. For each role it lists the oldest submissions: up to limit(role)
-	// submissions and MaxListedSubmissionBytes bytes, but at least one submission. To enqueue a submission, set
-	// Request.Submission to its number.
-	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
+	// that no service has passed to SetRoles. For each role it lists the oldest submissions: up to
+	// limitOfRole(role) submissions and MaxListedSubmissionBytes bytes, but at least one submission. To enqueue
+	// a submission, set Request.Submission to its number.
+	Submissions(ctx context.Context, limitOfRole func(role string) int) ([]Submission, error)
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. The
 	// newest MaxRejectedSubmissions of each role are kept.
-	RejectSubmission(ctx context.Context, n int64, why string) error
+	RejectSubmission(ctx context.Context, number int64, reason string) error
 	// SubmissionHints returns a channel. Until ctx ends, the channel receives a hint when new submissions may
 	// exist.
 	SubmissionHints(ctx context.Context) <-chan struct{}

@@ -52,11 +52,11 @@ type Maintainer interface {
 	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
 	// files. It calls the callback to report the number of copied bytes and the total. If the callback returns an
 	// error, Verify stops.
-	Verify(ctx context.Context, outputs OutputDirs, each func(done, total int64) error) ([]Finding, error)
+	Verify(ctx context.Context, outputs OutputDirs, reportProgress func(done, total int64) error) ([]Finding, error)
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
 	// before the call, and may contain later ones. Backup also reports its progress to the callback.
 	// Only one copy is made at a time.
-	Backup(ctx context.Context, outputs OutputOpener, each func(done, total int64) error) (BackupReader, error)
+	Backup(ctx context.Context, outputs OutputOpener, reportProgress func(done, total int64) error) (BackupReader, error)
 }
 
 // OutputDirs names the directories that may contain output files. Another store may have used them earlier. If

@@ -7,17 +7,17 @@ import "context"
 type NodeRequests interface {
 	// SendRequest sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
 	// be many, are queued separately, so that other requests do not wait for them.
-	SendRequest(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error)
+	SendRequest(ctx context.Context, node int64, request []byte, isSlow bool) (answer []byte, err error)
 	// RequestHints returns a channel that receives a hint when the node may have a new request. The channel
 	// receives no hint after the store is closed.
 	RequestHints() <-chan struct{}
-	// TakeRequests returns up to limit new requests to this node: the slow ones if slow is true, else the other
+	// TakeRequests returns up to limit new requests to this node: the slow ones if isSlow is true, else the other
 	// ones. It returns each request only once.
-	TakeRequests(ctx context.Context, slow bool, limit int) ([]NodeRequest, error)
+	TakeRequests(ctx context.Context, isSlow bool, limit int) ([]NodeRequest, error)
 	// AwaitedRequests returns the numbers of the unanswered requests to this node whose senders are still waiting.
 	AwaitedRequests(ctx context.Context) (map[int64]bool, error)
-	// SendReply sends the answer to request number n.
-	SendReply(ctx context.Context, n int64, answer []byte) error
+	// SendReply sends the answer to the request with this number.
+	SendReply(ctx context.Context, requestNumber int64, answer []byte) error
 }
 
 // NodeRequest is a request from another node.

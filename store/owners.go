@@ -6,8 +6,9 @@ import "context"
 // removed account to another one.
 type Owners interface {
 	// Owners returns the name that each uid had when it first enqueued a job. It lists former owners under uids
-	// below 0. moving lists the uids that may still have jobs of a former owner, because Disown has not finished.
-	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
+	// below 0. movingUIDs lists the uids that may still have jobs of a former owner, because Disown has not
+	// finished.
+	Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error)
 	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
 	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with
 	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no account has; leased jobs get it
@@ -16,5 +17,5 @@ type Owners interface {
 	//
 	// Each call makes one step and reports whether there is more to do. Promote also makes these steps. Jobs
 	// that the uid enqueues after the first call belong to its new owner.
-	Disown(ctx context.Context, uid int, owner string) (more bool, err error)
+	Disown(ctx context.Context, uid int, ownerName string) (more bool, err error)
 }

@@ -84,17 +84,17 @@ type Change struct {
 	MaxBytesPerUser int64
 }
 
-// Act returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. acts is false if the
-// change has no effect. Act returns ErrStateChanged if OnlyStates does not list that state.
-func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
+// EffectOn returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. It returns
+// ErrStateChanged if OnlyStates does not list that state.
+func (c *Change) EffectOn(j *queue.Job) (newState queue.State, event queue.EventKind, hasEffect bool, err error) {
 	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
 		return 0, "", false, ErrStateChanged
 	}
-	to, event, acts, err = c.Verb.EffectOn(j)
-	if err == nil && acts && to.Waiting() && !j.State.Waiting() {
+	newState, event, hasEffect, err = c.Verb.EffectOn(j)
+	if err == nil && hasEffect && newState.Waiting() && !j.State.Waiting() {
 		err = CheckInputKept(j)
 	}
-	return to, event, acts, err
+	return newState, event, hasEffect, err
 }
 
 // Audit describes a user's action: the verb, the process that requested it, and its object. The object is a

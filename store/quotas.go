@@ -19,16 +19,16 @@ type Quotas interface {
 	UserBytes(uid int) int64
 	// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
 	// no table.
-	UsersOverBytes(keep int64) []UserBytes
+	UsersOverBytes(maxBytes int64) []UserBytes
 	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once
-	// the sum is at least need.
-	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
+	// the sum is at least neededBytes.
+	RemovableBytes(ctx context.Context, uid int, neededBytes int64) (int64, error)
 	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more
 	// bytes (UserBytes) than the given limit. It starts with jobs that have not ended. Ended jobs follow, in the
 	// order in which they ended. It removes the outputs of all attempts that have ended. It removes inputs longer
 	// than MaxKeptInputBytes if LosesInput is true for the job's state. The rows of the jobs stay. It reports
 	// whether there is more to remove.
-	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
+	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
 }
 
 // UserBytes is the number of bytes that the jobs of one user hold.
@@ -38,8 +38,8 @@ type UserBytes struct {
 }
 
 // SortUserBytes sorts users by the bytes of their jobs, most first.
-func SortUserBytes(list []UserBytes) {
-	slices.SortFunc(list, func(a, b UserBytes) int {
+func SortUserBytes(users []UserBytes) {
+	slices.SortFunc(users, func(a, b UserBytes) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID))
 	})
 }
@@ -61,12 +61,12 @@ func (e *QuotaError) Error() string { return e.rejection.Error() }
 func (e *QuotaError) Unwrap() error { return e.rejection }
 
 // NewQuotaError returns the error for a request that needs more bytes than a user may still use.
-func NewQuotaError(used, limit, added int64) error {
+func NewQuotaError(usedBytes, limitBytes, neededBytes int64) error {
 	message := fmt.Sprintf("the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
 		"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, "+
-		"or ask an admin to raise the limit", used, limit, added)
+		"or ask an admin to raise the limit", usedBytes, limitBytes, neededBytes)
 	return &QuotaError{
-		UsedBytes: used, LimitBytes: limit, NeededBytes: added,
+		UsedBytes: usedBytes, LimitBytes: limitBytes, NeededBytes: neededBytes,
 		rejection: &queue.Error{Code: queue.CodeQueueFull, Field: QuotaErrorField, Message: message},
 	}
 }

@@ -16,7 +16,7 @@ type Reader interface {
 	// History reads a page of a job's attempts, without output: the newest attempts with numbers below the given
 	// one (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or
 	// MaxHistoryBytes of text, but has at least one attempt.
-	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
+	History(ctx context.Context, seq int64, beforeNumber, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
 	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
 	// List reads a page of jobs, newest first, each without Env and Stdin. The page ends after Filter.Limit

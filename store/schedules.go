@@ -11,7 +11,7 @@ import (
 // Limits of schedules.
 const (
 	MaxSchedules         = 1000 // maximum number of schedules of one user
-	MaxScheduleName      = 100  // maximum length in bytes; a job's id is this name and the time of the occurrence
+	MaxScheduleNameBytes = 100  // maximum length in bytes; a job's id is this name and the time of the occurrence
 	MaxOccurrenceRecords = 100  // number of records kept of each schedule; the oldest are deleted
 	MaxUnfinishedJobs    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
 	MaxOccurrences       = 100  // maximum number of occurrences in one OccurrenceRequest, including missed ones
@@ -176,26 +176,27 @@ const DisownedNote = "the uid of the schedule's owner now belongs to another acc
 // Schedules stores schedules and the records of their occurrences. Methods return ErrNotFound for a name that
 // no schedule has.
 type Schedules interface {
-	// PutSchedule stores a schedule, and returns it with its new Generation. It returns ErrScheduleChanged if the schedule
-	// that it replaces has changed, and ErrQueueFull if the schedule's user already has MaxSchedules schedules or
-	// would use more than MaxBytesPerUser.
+	// PutSchedule stores a schedule, and returns it with its new Generation. It returns ErrScheduleChanged if the
+	// schedule that it replaces has changed, and ErrQueueFull if the schedule's user already has MaxSchedules
+	// schedules or would use more than MaxBytesPerUser.
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
 	// Schedule reads a schedule and its newest records, newest first, up to MaxOccurrenceRecords.
 	Schedule(ctx context.Context, name string) (Schedule, []OccurrenceRecord, error)
 	// Schedules lists schedules in the order of their names: at most limit schedules, starting after the
 	// given name. Their drafts have no Env and Stdin.
-	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
-	// RemoveSchedule deletes a schedule and its records. The parameter by is the user who requested the removal, and
-	// gen must be the schedule's Generation. The jobs of the schedule stay.
-	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
+	Schedules(ctx context.Context, afterName string, limit int) ([]Schedule, error)
+	// RemoveSchedule deletes a schedule and its records. byUID is the user who requested the removal, and generation
+	// must be the schedule's Generation. The jobs of the schedule stay.
+	RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
 	// is in the requested state does not change.
 	PauseSchedule(ctx context.Context, p SchedulePause) error
 	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that has
-	// been due longest, then each user's next one, and so on. One call may skip some due schedules. next is the
-	// time until another schedule is due, at most an hour, and 0 if more may be due now. AtBoot schedules are
-	// due if they have not run for the given boot; if boot is "", none of them is due.
-	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)
+	// been due longest, then each user's next one, and so on. One call may skip some due schedules.
+	// untilNext is the time until another schedule is due, at most an hour, and 0 if more may be due now. AtBoot
+	// schedules are due if they have not run for the boot bootID; if bootID is "", none of them is due.
+	DueSchedules(ctx context.Context, bootID string, limit int) (
+		dueSchedules []Schedule, untilNext time.Duration, err error)
 	// RunOccurrences carries out and records occurrences in one transaction: their records, their jobs and the
 	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
 	// Overlap decides what happens. An occurrence whose job does not fit in the queue is recorded as refused.

@@ -18,7 +18,7 @@ type Session interface {
 	// Await waits until a job is runnable. It then claims at least one job, and at most as many as requested.
 	// The transaction that makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one
 	// Await may be active at a time.
-	Await(ctx context.Context, want int) ([]queue.Job, error)
+	Await(ctx context.Context, maxJobs int) ([]queue.Job, error)
 	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.
 	// Nothing changes if the job already is in the requested state. Pause returns ErrStateChanged for a stale lease,
 	// and ErrLeased for a lease that is not known to have started.

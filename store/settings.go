@@ -44,7 +44,7 @@ type Hooks struct {
 	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its
 	// new state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it
 	// must not wait or use the store. A nil MakeHooks creates no hooks.
-	MakeHooks func(j *queue.Job, on queue.HookEvents) []queue.Job
+	MakeHooks func(j *queue.Job, events queue.HookEvents) []queue.Job
 	// UID and Owner are the uid and the name of the account that owns hooks which do not run as the job's
 	// user.
 	UID   int

@@ -62,10 +62,10 @@ const (
 const KeptAttemptRecords = 10
 
 // AttemptRecordSize returns how many bytes the record of an attempt, without its output, counts for in the quota
-// of the job's user. earlier is the number of the job's earlier attempts.
-func AttemptRecordSize(e *Settlement, earlier int) int64 {
+// of the job's user.
+func AttemptRecordSize(e *Settlement, earlierAttempts int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
-	if earlier > 0 {
+	if earlierAttempts > 0 {
 		n += AttemptBytes
 	}
 	return n

@@ -41,13 +41,13 @@ type AttemptStatistics struct {
 }
 
 // CountStart counts the start of an attempt after a wait.
-func (s *AttemptStatistics) CountStart(wait time.Duration) {
+func (s *AttemptStatistics) CountStart(waitTime time.Duration) {
 	s.Started++
-	s.WaitTimes.Observe(wait)
+	s.WaitTimes.Observe(waitTime)
 }
 
 // CountEnd counts the end of an attempt whose job is now in the given state.
-func (s *AttemptStatistics) CountEnd(state queue.State, run time.Duration) {
+func (s *AttemptStatistics) CountEnd(state queue.State, runTime time.Duration) {
 	switch state {
 	case queue.Completed:
 		s.Completed++
@@ -60,19 +60,19 @@ func (s *AttemptStatistics) CountEnd(state queue.State, run time.Duration) {
 	default:
 		s.Returned++
 	}
-	s.RunTimes.Observe(run)
+	s.RunTimes.Observe(runTime)
 }
 
-// Add adds the counts of g to s.
-func (s *AttemptStatistics) Add(g *AttemptStatistics) {
-	s.Started += g.Started
-	s.Completed += g.Completed
-	s.Failed += g.Failed
-	s.Dead += g.Dead
-	s.Cancelled += g.Cancelled
-	s.Returned += g.Returned
-	s.WaitTimes.add(&g.WaitTimes)
-	s.RunTimes.add(&g.RunTimes)
+// Add adds the counts of other to s.
+func (s *AttemptStatistics) Add(other *AttemptStatistics) {
+	s.Started += other.Started
+	s.Completed += other.Completed
+	s.Failed += other.Failed
+	s.Dead += other.Dead
+	s.Cancelled += other.Cancelled
+	s.Returned += other.Returned
+	s.WaitTimes.add(&other.WaitTimes)
+	s.RunTimes.add(&other.RunTimes)
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBound(k-1) and up to
@@ -107,9 +107,9 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.Counts[min(max(0, k), BucketCount-1)]++
 }
 
-func (h *Histogram) add(g *Histogram) {
-	h.SumMillis += g.SumMillis
-	for k, n := range g.Counts {
+func (h *Histogram) add(other *Histogram) {
+	h.SumMillis += other.SumMillis
+	for k, n := range other.Counts {
 		h.Counts[k] += n
 	}
 }
@@ -122,11 +122,11 @@ func (h *Histogram) Count() (n int64) {
 	return n
 }
 
-// Quantile returns the duration that the fraction q of all durations does not exceed; 0 < q <= 1, and 0.5 is
-// the median. The result is in the same bucket as the exact value, so the two differ by a factor below √2.
-// For an empty histogram, known is false.
-func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
-	rank, below := q*float64(h.Count()), 0.0
+// Quantile returns the duration that the given fraction of all durations does not exceed. The fraction is above 0
+// and at most 1, and 0.5 gives the median. The result is in the same bucket as the exact value, so the two differ by
+// a factor below √2. For an empty histogram, isKnown is false.
+func (h *Histogram) Quantile(fraction float64) (d time.Duration, isKnown bool) {
+	rank, below := fraction*float64(h.Count()), 0.0
 	for k, n := range h.Counts {
 		if n == 0 || below+float64(n) < rank {
 			below += float64(n)
@@ -163,9 +163,9 @@ func (h *Histogram) Append(b []byte) []byte {
 // ParseHistogram reads what Append has written. It returns an empty histogram if b is damaged.
 func ParseHistogram(b []byte) (h Histogram) {
 	damaged := false
-	next := func(limit uint64) uint64 {
+	next := func(maxValue uint64) uint64 {
 		v, n := binary.Uvarint(b)
-		if n <= 0 || v > limit {
+		if n <= 0 || v > maxValue {
 			damaged, b = true, nil
 			return 0
 		}
@@ -200,8 +200,8 @@ const (
 
 // grains lists, for each Grain, its name, the length of a period, and how long statistics are kept.
 var grains = [...]struct {
-	name         string
-	length, kept time.Duration
+	name              string
+	length, retention time.Duration
 }{
 	Minute: {"minute", time.Minute, 2 * 24 * time.Hour},
 	Hour:   {"hour", time.Hour, 60 * 24 * time.Hour},
@@ -214,11 +214,11 @@ func (g Grain) String() string { return grains[g].name }
 func (g Grain) Length() time.Duration { return grains[g].length }
 
 // Retention returns the minimum time for which the statistics of a period are kept.
-func (g Grain) Retention() time.Duration { return grains[g].kept }
+func (g Grain) Retention() time.Duration { return grains[g].retention }
 
 // PeriodStart returns the start of the period that contains an instant.
-func (g Grain) PeriodStart(at queue.Millis) queue.Millis {
-	return at - at%queue.Millis(g.Length().Milliseconds())
+func (g Grain) PeriodStart(instant queue.Millis) queue.Millis {
+	return instant - instant%queue.Millis(g.Length().Milliseconds())
 }
 
 // OldestPeriodStart returns the start of the oldest period that is kept at the given time.
@@ -255,17 +255,18 @@ type StatsFilter struct {
 
 // Range returns the periods that the filter selects at an instant: the grain, and the periods that begin at
 // or after since and before until.
-func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Millis) {
-	g = f.Grain
-	if g == 0 {
-		for g = Minute; g < Day && g.PeriodStart(f.Since) < g.OldestPeriodStart(now); {
-			g++
+func (f *StatsFilter) Range(now queue.Millis) (grain Grain, since, until queue.Millis) {
+	grain = f.Grain
+	if grain == 0 {
+		for grain = Minute; grain < Day && grain.PeriodStart(f.Since) < grain.OldestPeriodStart(now); {
+			grain++
 		}
 	}
 	if until = f.Until; until == 0 || until > now {
 		until = now + 1
 	}
-	return g, max(g.PeriodStart(f.Since), g.OldestPeriodStart(now)), g.PeriodStart(until - 1).Add(g.Length())
+	return grain, max(grain.PeriodStart(f.Since), grain.OldestPeriodStart(now)),
+		grain.PeriodStart(until - 1).Add(grain.Length())
 }
 
 // Stats contains the statistics of a range of whole periods.
@@ -305,9 +306,9 @@ type Estimate struct {
 const maxWeightedRuns = 8
 
 // AddRuntime adds a run.
-func (e *Estimate) AddRuntime(run time.Duration) {
+func (e *Estimate) AddRuntime(runTime time.Duration) {
 	e.Runs = min(e.Runs+1, maxWeightedRuns)
-	e.LogMean += (math.Log(float64(max(1, run.Milliseconds()))) - e.LogMean) / float64(e.Runs)
+	e.LogMean += (math.Log(float64(max(1, runTime.Milliseconds()))) - e.LogMean) / float64(e.Runs)
 }
 
 // TypicalRuntime returns the typical run time, at least 1 ms; 0 if there were no runs.

@@ -27,7 +27,7 @@ var now = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 func timeAgo(d time.Duration) control.Time { return control.Time(queue.MillisOf(now.Add(-d))) }
 
 // job returns a job in a state, after the given function has changed it.
-func job(id string, state queue.State, more func(*control.Job)) control.Job {
+func job(id string, state queue.State, change func(*control.Job)) control.Job {
 	j := control.Job{ID: id, State: state.String(), Queue: queue.DefaultQueue, User: "mira", Command: "make " + id,
 		MaxAttempts: 4, EffectivePriority: 10}
 	switch state {
@@ -39,15 +39,15 @@ func job(id string, state queue.State, more func(*control.Job)) control.Job {
 		j.StartedAt, j.Attempts, j.NextRetryAt, j.Error = timeAgo(5*time.Minute), 1, timeAgo(-8*time.Second),
 			new("exit code 3")
 	}
-	if more != nil {
-		more(&j)
+	if change != nil {
+		change(&j)
 	}
 	return j
 }
 
 // testSnapshot returns the snapshot with which most tests start.
-func testSnapshot(right control.Right) snapshot {
-	s := snapshot{whoami: &control.Whoami{User: "mira", Right: right}}
+func testSnapshot(accessRight control.Right) snapshot {
+	s := snapshot{whoami: &control.Whoami{User: "mira", Right: accessRight}}
 	s.screen = control.Screen{
 		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3},
 			ThroughputPerMinute: 412,
@@ -83,9 +83,9 @@ type screen struct {
 	effects []effect
 }
 
-func newScreen(t *testing.T, right control.Right, width, height int) *screen {
-	s := &screen{T: t, model: newModel("build-01", now, testSnapshot(right))}
-	s.send(size{width, height})
+func newScreen(t *testing.T, accessRight control.Right, width, height int) *screen {
+	s := &screen{T: t, model: newModel("build-01", now, testSnapshot(accessRight))}
+	s.send(windowSize{width, height})
 	return s
 }
 
@@ -102,7 +102,7 @@ func (s *screen) send(messages ...any) []effect {
 func (s *screen) typeKeys(keys string) []effect {
 	s.effects = nil
 	for name := range strings.FieldsSeq(keys) {
-		k := key{name: name}
+		k := keyPress{name: name}
 		if len([]rune(name)) == 1 {
 			k.text = name
 		}
@@ -114,8 +114,9 @@ func (s *screen) typeKeys(keys string) []effect {
 // actions returns the actions that the model has requested, such as "cancel job build,train".
 func (s *screen) actions() (list []string) {
 	for _, e := range s.effects {
-		if a, ok := e.(act); ok {
-			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.object+" "+strings.Join(a.ids, ",")), " "))
+		if a, ok := e.(actEffect); ok {
+			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.objectKind+" "+strings.Join(a.ids, ",")),
+				" "))
 		}
 	}
 	return list
@@ -175,6 +176,6 @@ func (s *screen) refresh(change func(*snapshot)) []effect {
 
 // printOutput simulates output of the job that the screen follows.
 func (s *screen) printOutput(text string) {
-	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stdout", time: timeAgo(9 * time.Second),
+	s.send(newOutput{source: s.output.source, pieces: []piece{{stream: "stdout", time: timeAgo(9 * time.Second),
 		text: text}}})
 }

@@ -12,8 +12,8 @@ import (
 // question is a question to the user in the last line of the screen.
 type question struct {
 	kind   questionKind
-	act    act    // action to start after the answer
-	answer string // text that the user has typed
+	act    actEffect // action to start after the answer
+	answer string    // text that the user has typed
 }
 
 // questionKind says what the user must answer.
@@ -55,18 +55,18 @@ func (q *question) text() string {
 const cursor = "▏"
 
 // handleKey handles a key and returns the effects that it causes.
-func (m *model) handleKey(k key) []effect {
+func (m *model) handleKey(k keyPress) []effect {
 	switch k.name {
 	case "ctrl+c":
-		return []effect{quit{}}
+		return []effect{quitEffect{}}
 	case "ctrl+z":
-		return []effect{suspend{}}
+		return []effect{suspendEffect{}}
 	case "ctrl+l":
-		return []effect{redraw{}}
+		return []effect{redrawEffect{}}
 	}
-	if m.tooSmall() {
+	if m.isTooSmall() {
 		if k.name == "q" {
-			return []effect{quit{}}
+			return []effect{quitEffect{}}
 		}
 		return nil
 	}
@@ -81,7 +81,7 @@ func (m *model) handleKey(k key) []effect {
 }
 
 // handleAnswerKey handles a key while a question is open.
-func (m *model) handleAnswerKey(k key) []effect {
+func (m *model) handleAnswerKey(k keyPress) []effect {
 	q := m.question
 	switch {
 	case k.name == "esc" || q.kind == askConfirmation && k.name == "n":
@@ -124,7 +124,7 @@ func (m *model) applySearch() {
 }
 
 // handleListKey handles a key that moves in a list or between lists.
-func (m *model) handleListKey(k key) []effect {
+func (m *model) handleListKey(k keyPress) []effect {
 	p := &m.selections[m.list]
 	_, page := m.listLayout()
 	switch k.name {
@@ -159,9 +159,9 @@ func (m *model) handleListKey(k key) []effect {
 		m.search = ""
 		clear(m.markedIDs)
 	case "?":
-		m.page = m.help()
+		m.page = m.helpPage()
 	case "q":
-		return []effect{quit{}}
+		return []effect{quitEffect{}}
 	default:
 		return m.handleActionKey(k)
 	}
@@ -169,7 +169,7 @@ func (m *model) handleListKey(k key) []effect {
 }
 
 // handleActionKey handles a key for an action on the selected row or on the service.
-func (m *model) handleActionKey(k key) []effect {
+func (m *model) handleActionKey(k keyPress) []effect {
 	r := m.selectedRow()
 	for _, h := range m.availableKeys() {
 		if h.key != k.name && h.alias != k.name {
@@ -181,9 +181,9 @@ func (m *model) handleActionKey(k key) []effect {
 			return nil
 		case "w":
 			m.notice = "why " + termtext.SafeText(r.id) + termtext.LocaleText(" …")
-			return []effect{explain{r.id}}
+			return []effect{explainEffect{r.id}}
 		case "e":
-			return []effect{edit{r.id}}
+			return []effect{editEffect{r.id}}
 		}
 	}
 	if v := m.verbForKey(k.name); v != nil {
@@ -196,10 +196,10 @@ func (m *model) handleActionKey(k key) []effect {
 }
 
 // move moves the selection down by a number of rows. If the number is negative, it moves up.
-func (m *model) move(by int) {
+func (m *model) move(rowCount int) {
 	rows := m.table().rows
 	p := &m.selections[m.list]
-	p.index = max(min(p.index+by, len(rows)-1), 0)
+	p.index = max(min(p.index+rowCount, len(rows)-1), 0)
 	p.id = ""
 	if len(rows) > 0 {
 		p.id = rows[p.index].id
@@ -210,7 +210,7 @@ func (m *model) move(by int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.markedIDs)
-	m.fetchAgain = m.fetching // a pending reply is for the previous list, so fetch again
+	m.mustFetchAgain = m.isFetching // a pending reply is for the previous list, so fetch again
 	return m.requestFetch()
 }
 
@@ -220,36 +220,36 @@ type keyHelp struct{ key, alias, action string }
 
 // availableKeys returns the keys that work in the current state and that the user may use, the most
 // useful first.
-func (m *model) availableKeys() (list []keyHelp) {
+func (m *model) availableKeys() (keys []keyHelp) {
 	r := m.selectedRow()
 	if r != nil && r.job != nil {
 		if m.mayReadOutput(r.job) && outputOf(r.job, 1).id != "" {
-			list = append(list, keyHelp{"f", "enter", "follow"})
+			keys = append(keys, keyHelp{"f", "enter", "follow"})
 		}
 		if m.isAllowed("why", m.owns(r.job)) && inStates(queue.VerbEdit.ActsIn()...)(r) {
-			list = append(list, keyHelp{"w", "", "why"})
+			keys = append(keys, keyHelp{"w", "", "why"})
 		}
 	}
 	for _, name := range []string{"r", "c", "p", "h"} {
 		if v := m.verbForKey(name); v != nil {
-			list = append(list, keyHelp{name, "", v.name})
+			keys = append(keys, keyHelp{name, "", v.name})
 		}
 	}
 	if v := m.verbForKey("P"); v != nil {
-		list = append(list, keyHelp{"e", "", "edit"}, keyHelp{"P", "", v.name})
+		keys = append(keys, keyHelp{"e", "", "edit"}, keyHelp{"P", "", v.name})
 	}
-	list = append(list, keyHelp{"/", "", "find"})
+	keys = append(keys, keyHelp{"/", "", "find"})
 	if m.verbForKey("+") != nil {
-		list = append(list, keyHelp{"+ -", "", "workers"})
+		keys = append(keys, keyHelp{"+ -", "", "workers"})
 	}
-	return list
+	return keys
 }
 
-// help returns a page with all keys that the user may use in any list.
-func (m *model) help() *page {
+// helpPage returns a page with all keys that the user may use in any list.
+func (m *model) helpPage() *page {
 	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"},
 		{"1-5 Tab", "show another list"}}
-	for _, h := range []struct{ method, key, does string }{
+	for _, h := range []struct{ method, key, description string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
 		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"},
 		{"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"},
@@ -258,7 +258,7 @@ func (m *model) help() *page {
 		{"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
 		if m.isAllowed(h.method, true) {
-			rows = append(rows, [2]string{h.key, h.does})
+			rows = append(rows, [2]string{h.key, h.description})
 		}
 	}
 	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"},

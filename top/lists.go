@@ -122,34 +122,34 @@ type column struct {
 	// The column is shown if the width of the window is at least minWidth and less than widthBelow.
 	// A widthBelow of 0 means no upper limit.
 	minWidth, widthBelow int
-	text                 func(*control.Job, *row) string
+	cellText             func(*control.Job, *row) string
 }
 
 // jobsTable returns the current list, whose rows are jobs, with the columns that fit in the window. At the end, it
 // adds the jobs that the service has found for the search text and that the list does not contain.
-func (m *model) jobsTable(list []row, columns []column) (t table) {
-	t.hiddenRows = m.countOf(m.list) - int64(len(list))
+func (m *model) jobsTable(listRows []row, columns []column) (t table) {
+	t.hiddenRows = m.countOf(m.list) - int64(len(listRows))
 	for _, r := range jobRows(m.snapshot.matches) {
 		if m.search != "" && m.snapshot.list == m.list &&
-			!slices.ContainsFunc(list, func(other row) bool { return other.job.ID == r.job.ID }) {
-			list = append(list, r)
+			!slices.ContainsFunc(listRows, func(other row) bool { return other.job.ID == r.job.ID }) {
+			listRows = append(listRows, r)
 		}
 	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.heading == "QUEUE" &&
-			!slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
-			c.heading == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.whoami.User }) ||
+			!slices.ContainsFunc(listRows, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
+			c.heading == "USER" && !slices.ContainsFunc(listRows, func(r row) bool { return r.job.User != m.whoami.User }) ||
 			(c.heading == "PROGRESS" || c.heading == "%") &&
-				!slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
+				!slices.ContainsFunc(listRows, func(r row) bool { return r.job.Progress != nil })
 	})
 	for _, c := range columns {
 		t.headings = append(t.headings, c.heading)
 	}
-	for _, r := range list {
+	for _, r := range listRows {
 		r.id = r.job.ID
 		r.colour = present.SignOfState(r.job.State).Colour
 		for _, c := range columns {
-			r.cells = append(r.cells, c.text(r.job, &r))
+			r.cells = append(r.cells, c.cellText(r.job, &r))
 		}
 		t.rows = append(t.rows, r)
 	}
@@ -158,12 +158,13 @@ func (m *model) jobsTable(list []row, columns []column) (t table) {
 
 // These columns occur in several lists.
 var (
-	idColumn    = column{heading: "JOB", text: func(j *control.Job, _ *row) string { return present.SignedID(j) }}
+	idColumn    = column{heading: "JOB", cellText: func(j *control.Job, _ *row) string { return present.IDWithSign(j) }}
 	queueColumn = column{heading: "QUEUE", minWidth: narrowWindowWidth,
-		text: func(j *control.Job, _ *row) string { return j.Queue }}
+		cellText: func(j *control.Job, _ *row) string { return j.Queue }}
 	userColumn = column{heading: "USER", minWidth: narrowWindowWidth,
-		text: func(j *control.Job, _ *row) string { return j.User }}
-	commandColumn = column{heading: "COMMAND", text: func(j *control.Job, _ *row) string { return present.JobTitle(j) }}
+		cellText: func(j *control.Job, _ *row) string { return j.User }}
+	commandColumn = column{heading: "COMMAND",
+		cellText: func(j *control.Job, _ *row) string { return present.JobTitle(j) }}
 )
 
 func (m *model) runningTable() table {
@@ -233,7 +234,7 @@ func (m *model) failedTable() table {
 			}
 			return texts.AgoText(j.FinishedAt)
 		}},
-		{"COMMAND", narrowWindowWidth, 0, commandColumn.text},
+		{"COMMAND", narrowWindowWidth, 0, commandColumn.cellText},
 		{"WHY", 0, 0, func(j *control.Job, r *row) string {
 			return texts.FailureReason(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
 		}},
@@ -271,15 +272,15 @@ func (m *model) schedulesTable() table {
 }
 
 // pickColumns returns all cells in a wide window. In a narrow window, it returns only the cells with the
-// indexes in narrow.
-func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
+// indexes in narrowIndexes.
+func (m *model) pickColumns(cells []string, narrowIndexes ...int) (shownCells []string) {
 	if m.width >= narrowWindowWidth {
 		return cells
 	}
-	for _, i := range narrow {
-		list = append(list, cells[i])
+	for _, i := range narrowIndexes {
+		shownCells = append(shownCells, cells[i])
 	}
-	return list
+	return shownCells
 }
 
 // runTime returns how long a job has been running or paused. It omits which user paused the job, because the
@@ -292,15 +293,15 @@ func (m *model) runTime(j *control.Job) string {
 // These constants are the widths of a progress bar in columns: in wide windows and in other
 // windows.
 const (
-	longBar  = 10
-	shortBar = 4
+	longBarWidth  = 10
+	shortBarWidth = 4
 )
 
 func (m *model) barWidth() int {
 	if m.width < wideWindowWidth {
-		return shortBar
+		return shortBarWidth
 	}
-	return longBar
+	return longBarWidth
 }
 
 // progressBar returns a progress bar followed by the percentage.

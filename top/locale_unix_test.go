@@ -18,7 +18,7 @@ func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)
 			s := &screen{T: t, model: newModel("build-01", now, snap)}
-			s.send(size{width, 30})
+			s.send(windowSize{width, 30})
 			var seen strings.Builder
 			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc",
 				"/", "x", "esc", "w", "f", "q"} {

@@ -19,13 +19,12 @@ const (
 // These types are messages. A message describes an event, such as a key press. Messages are the only input of a
 // model.
 type (
-	size struct{ width, height int } // new size of the window in characters
-	tick struct{ time time.Time }    // the current time, sent each second
-	// key is a key press. It contains the name of the key and the text that the key types, which
-	// may be "".
-	key   struct{ name, text string }
-	paste struct{ text string }
-	// fetchResult answers the effect fetch.
+	windowSize struct{ width, height int } // new size of the window in characters
+	tick       struct{ time time.Time }    // the current time, sent each second
+	// keyPress contains the name of the key and the text that the key types, which may be "".
+	keyPress   struct{ name, text string }
+	pastedText struct{ text string }
+	// fetchResult answers a fetchEffect.
 	fetchResult struct {
 		snapshot
 		err error
@@ -33,23 +32,23 @@ type (
 	// newOutput is new output of the job that the screen follows.
 	newOutput struct {
 		source outputSource
-		text   []piece
+		pieces []piece
 		ended  bool // no more output follows
 		err    error
 	}
-	// explainResult answers the effect explain. The field why contains the reasons for which a job does not run.
+	// explainResult answers an explainEffect. The field why contains the reasons for which a job does not run.
 	explainResult struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// actResult answers the effect act.
+	// actResult answers an actEffect.
 	actResult struct {
-		act
+		actEffect
 		result control.BulkResult
 		err    error
 	}
-	// editResult answers the effect edit.
+	// editResult answers an editEffect.
 	editResult struct {
 		id  string
 		err error
@@ -60,27 +59,27 @@ type (
 // sends one message with the result, if the effect has one.
 type (
 	effect any
-	// fetch reads the state of the queue from the service.
-	fetch struct {
-		rows   int // maximum number of jobs for each part of the screen
-		list   listID
-		search string
-		who    bool // also fetch the name and the rights of the user
+	// fetchEffect reads the state of the queue from the service.
+	fetchEffect struct {
+		rows     int // maximum number of jobs for each part of the screen
+		list     listID
+		search   string
+		withUser bool // also fetch the name and the rights of the user
 	}
-	// follow starts reading the output of a job and stops reading the previous output. With an
+	// followEffect starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
-	follow struct{ outputSource }
-	// act executes a verb on the objects with these ids.
-	act struct {
+	followEffect struct{ outputSource }
+	// actEffect executes a verb on the objects with these ids.
+	actEffect struct {
 		verb   *verb
 		ids    []string
 		number int64 // new priority, if the verb needs a number
 	}
-	explain struct{ id string } // request the reasons for which a job does not run
-	edit    struct{ id string } // open a job in an editor
-	suspend struct{}
-	redraw  struct{} // another program has written to the terminal, so draw the whole screen again
-	quit    struct{}
+	explainEffect struct{ id string } // request the reasons for which a job does not run
+	editEffect    struct{ id string } // open a job in an editor
+	suspendEffect struct{}
+	redrawEffect  struct{} // another program has written to the terminal, so draw the whole screen again
+	quitEffect    struct{}
 )
 
 // snapshot is the state of the queue as the service has returned it in one fetch.
@@ -97,31 +96,31 @@ type snapshot struct {
 // model is the state of the screen. It depends only on the messages that the model has received.
 // The model has no side effects: the method update returns effects, which the shell executes.
 type model struct {
-	width, height int
-	host          string
-	currentTime   time.Time
-	whoami        control.Whoami
-	snapshot      snapshot
-	receivedAt    time.Time // time at which snapshot was received
-	outage        *outage   // nil while the service replies
-	fetching      bool      // the reply to a fetch is pending
-	fetchAgain    bool      // the state has changed since the shell sent the pending fetch
+	width, height  int
+	host           string
+	currentTime    time.Time
+	whoami         control.Whoami
+	snapshot       snapshot
+	receivedAt     time.Time // time at which snapshot was received
+	outage         *outage   // nil while the service replies
+	isFetching     bool      // the reply to a fetch is pending
+	mustFetchAgain bool      // the state has changed since the shell sent the pending fetch
 
 	list        listID
 	selections  [listCount]selection // selected row, by list
 	markedIDs   map[string]bool      // ids of the rows to which the next verb applies
 	search      string
 	question    *question
-	page        *page  // page that covers the screen; nil while the lists are shown
-	notice      string // message in the last lines of the screen
-	pendingActs []act  // the first action is being executed, the others wait
+	page        *page       // page that covers the screen; nil while the lists are shown
+	notice      string      // message in the last lines of the screen
+	pendingActs []actEffect // the first action is being executed, the others wait
 	output      output
 }
 
 // outage describes a service that does not reply.
 type outage struct {
 	startedAt, retryAt time.Time
-	wait               time.Duration // current interval between attempts to fetch
+	retryInterval      time.Duration // current interval between attempts to fetch
 	reason             string
 }
 
@@ -143,24 +142,24 @@ func newModel(host string, now time.Time, s snapshot) *model {
 
 // update handles a message and returns the effects that it causes.
 func (m *model) update(msg any) []effect {
-	var todo []effect
+	var effects []effect
 	switch msg := msg.(type) {
-	case size:
+	case windowSize:
 		m.width, m.height = msg.width, msg.height
 	case tick:
 		m.currentTime = msg.time
 		if m.outage == nil || !m.currentTime.Before(m.outage.retryAt) {
-			todo = m.requestFetch()
+			effects = m.requestFetch()
 		}
-	case key:
-		todo = m.handleKey(msg)
-	case paste:
+	case keyPress:
+		effects = m.handleKey(msg)
+	case pastedText:
 		if m.question != nil {
 			m.question.appendText(msg.text)
 			m.applySearch()
 		}
 	case fetchResult:
-		todo = m.handleFetched(&msg)
+		effects = m.handleFetched(&msg)
 	case newOutput:
 		if msg.source == m.output.source {
 			m.output.add(&msg)
@@ -168,28 +167,28 @@ func (m *model) update(msg any) []effect {
 	case explainResult:
 		m.showReasons(&msg)
 	case actResult:
-		todo = m.handleActed(&msg)
+		effects = m.handleActed(&msg)
 	case editResult:
 		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
 			m.notice = errorText(msg.err)
 		}
-		m.fetchAgain = true
-		todo = m.requestFetch()
+		m.mustFetchAgain = true
+		effects = m.requestFetch()
 	}
 	m.keepSelection()
-	return append(todo, m.followShown()...)
+	return append(effects, m.followShownOutput()...)
 }
 
 // requestFetch requests a fetch, unless the reply to a fetch is still pending.
 func (m *model) requestFetch() []effect {
-	if m.fetching {
+	if m.isFetching {
 		return nil
 	}
-	m.fetching, m.fetchAgain = true, false
+	m.isFetching, m.mustFetchAgain = true, false
 	_, rows := m.listLayout()
-	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetchedRows), maxFetchedRows), list: m.list,
-		search: m.search, who: m.outage != nil}}
+	return []effect{fetchEffect{rows: min(max(m.selections[m.list].offset+2*rows, minFetchedRows), maxFetchedRows),
+		list: m.list, search: m.search, withUser: m.outage != nil}}
 }
 
 // A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the status screen.
@@ -201,14 +200,14 @@ const (
 // handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on the screen,
 // and the interval between fetches grows.
 func (m *model) handleFetched(msg *fetchResult) []effect {
-	m.fetching = false
+	m.isFetching = false
 	if msg.err != nil {
 		if m.outage == nil {
-			m.outage = &outage{startedAt: m.receivedAt, wait: fetchInterval / 2}
+			m.outage = &outage{startedAt: m.receivedAt, retryInterval: fetchInterval / 2}
 		}
 		m.outage.reason = errorText(msg.err)
-		m.outage.wait = min(2*m.outage.wait, maxRetryInterval)
-		m.outage.retryAt = m.currentTime.Add(m.outage.wait)
+		m.outage.retryInterval = min(2*m.outage.retryInterval, maxRetryInterval)
+		m.outage.retryAt = m.currentTime.Add(m.outage.retryInterval)
 		return nil
 	}
 	if m.outage != nil || m.output.connectionLost {
@@ -218,7 +217,7 @@ func (m *model) handleFetched(msg *fetchResult) []effect {
 		m.whoami = *msg.whoami
 	}
 	m.snapshot, m.receivedAt = msg.snapshot, m.currentTime
-	if m.fetchAgain || msg.list != m.list {
+	if m.mustFetchAgain || msg.list != m.list {
 		return m.requestFetch()
 	}
 	return nil
@@ -269,10 +268,10 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method. The parameter own says whether the method acts on the user's
-// own objects or on those of others.
-func (m *model) isAllowed(method string, own bool) bool {
-	return m.whoami.Right.Covers(control.RequiredRight(method, own))
+// isAllowed reports whether the user may call a method. isOwn says whether the method acts on the user's own
+// objects or on those of others.
+func (m *model) isAllowed(method string, isOwn bool) bool {
+	return m.whoami.Right.Covers(control.RequiredRight(method, isOwn))
 }
 
 // owns reports whether the user has enqueued a job.

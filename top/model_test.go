@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the screens")
 
-// sizes lists the widths and heights of the windows that TestScreens uses.
-var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
+// windowSizes lists the widths and heights of the windows that TestScreens uses.
+var windowSizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
 // In windows of three sizes, the lists, pages and questions look as in the files in testdata. The flag -update
 // writes these files.
@@ -53,9 +53,10 @@ func TestScreens(t *testing.T) {
 		},
 		"refused": func(s *screen) {
 			s.typeKeys("c y")
-			s.send(actResult{act: act{verb: &verbs()[1]}, result: control.BulkResult{Refusals: []control.Refusal{{ID: "build",
-				Code: queue.CodeDenied, Message: "job build is ada's; " + strings.Repeat("to cancel it takes the right operate ",
-					8)}}}})
+			s.send(actResult{actEffect: actEffect{verb: &verbs()[1]},
+				result: control.BulkResult{Refusals: []control.Refusal{{ID: "build",
+					Code: queue.CodeDenied, Message: "job build is ada's; " +
+						strings.Repeat("to cancel it takes the right operate ", 8)}}}})
 		},
 		"lost": func(s *screen) {
 			s.send(tick{now}, fetchResult{err: queue.Errorf(queue.CodeUnavailable,
@@ -65,7 +66,7 @@ func TestScreens(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(screens)) {
 		var got strings.Builder
-		for _, window := range sizes {
+		for _, window := range windowSizes {
 			s := newScreen(t, control.RightAdmin, window[0], window[1])
 			screens[name](s)
 			fmt.Fprintf(&got, "-- %dx%d --\n%s\n", window[0], window[1], strings.Join(s.lines(), "\n"))
@@ -105,7 +106,7 @@ func TestAnySize(t *testing.T) {
 		s.printOutput(strings.Repeat("長い a line of output ", 40) + "\n")
 		for width := 40; width <= 210; width += 10 {
 			for height := 10; height <= 60; height += 3 {
-				s.send(size{width, height})
+				s.send(windowSize{width, height})
 				s.lines()
 				if t.Failed() {
 					t.Fatalf("after the keys %q in a window of %dx%d", keys, width, height)
@@ -113,7 +114,7 @@ func TestAnySize(t *testing.T) {
 			}
 		}
 		for _, window := range [][2]int{{39, 24}, {80, 9}, {1, 1}, {5, 3}} {
-			s.send(size{window[0], window[1]})
+			s.send(windowSize{window[0], window[1]})
 			text := strings.Join(strings.Fields(s.view()), "")
 			if want := fmt.Sprintf("40x10;thisoneis%dx%d", window[0],
 				window[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
@@ -143,15 +144,16 @@ func TestKeys(t *testing.T) {
 			t.Errorf("keys %s: got actions %q, want %q", c.keys, got, c.want)
 		}
 	}
-	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{},
-		"ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
+	for keys, want := range map[string]effect{"q": quitEffect{}, "ctrl+c": quitEffect{}, "c ctrl+c": quitEffect{},
+		"? ctrl+c": quitEffect{}, "ctrl+z": suspendEffect{}, "ctrl+l": redrawEffect{}, "2 e": editEffect{"next"},
+		"2 w": explainEffect{"next"}} {
 		s := newScreen(t, control.RightAdmin, 80, 24)
 		if got := s.typeKeys(keys); !slices.Contains(got, want) {
 			t.Errorf("keys %s: got effects %v, want %v", keys, got, want)
 		}
 	}
 	s := newScreen(t, control.RightAdmin, 80, 24)
-	if got := s.typeKeys("2 P - 4 2 enter"); len(got) == 0 || got[len(got)-1].(act).number != -42 {
+	if got := s.typeKeys("2 P - 4 2 enter"); len(got) == 0 || got[len(got)-1].(actEffect).number != -42 {
 		t.Errorf("entering the priority -42: got effects %v", got)
 	}
 	s = newScreen(t, control.RightAdmin, 80, 24)
@@ -161,7 +163,7 @@ func TestKeys(t *testing.T) {
 	s.wantText("add a worker …")
 	ended := 0
 	for s.typeKeys("c y"); len(s.model.pendingActs) > 0; ended++ {
-		s.send(actResult{act: s.model.pendingActs[0]})
+		s.send(actResult{actEffect: s.model.pendingActs[0]})
 		if n := len(s.actions()); n != min(len(s.model.pendingActs), 1) {
 			t.Fatalf("%d actions were requested at the same time", n)
 		}
@@ -175,7 +177,8 @@ func TestKeys(t *testing.T) {
 	if s.typeKeys("p y"); strings.Join(s.actions(), "") != "pause queue default" {
 		t.Errorf("pausing a queue: got effects %v", s.effects)
 	}
-	s.send(actResult{act: act{verb: s.effects[0].(act).verb}, result: control.BulkResult{DoneIDs: []string{"default"}}})
+	s.send(actResult{actEffect: actEffect{verb: s.effects[0].(actEffect).verb},
+		result: control.BulkResult{DoneIDs: []string{"default"}}})
 	s.wantText("queue default: paused")
 	s.typeKeys("5")
 	s.refresh(withSchedules)
@@ -190,7 +193,7 @@ func TestSearchAsksTheService(t *testing.T) {
 	s.refresh(nil)
 	s.typeKeys("2")
 	s.refresh(nil)
-	if got := s.typeKeys("/ l a enter"); len(got) != 1 || got[0].(fetch).search != "la" {
+	if got := s.typeKeys("/ l a enter"); len(got) != 1 || got[0].(fetchEffect).search != "la" {
 		t.Errorf("a search has the effects %v, want a fetch with the text", got)
 	}
 	s.refresh(func(got *snapshot) {
@@ -213,15 +216,15 @@ func TestSearchAsksTheService(t *testing.T) {
 // Pasted text is inserted into the answer to a question. It is never handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
-	if s.send(paste{"cy"}, paste{"q"}); len(s.effects) != 0 {
+	if s.send(pastedText{"cy"}, pastedText{"q"}); len(s.effects) != 0 {
 		t.Errorf("pasted text that contains keys has the effects %v", s.effects)
 	}
 	s.typeKeys("c")
-	if s.send(paste{"y"}); len(s.actions()) != 0 {
+	if s.send(pastedText{"y"}); len(s.actions()) != 0 {
 		t.Errorf("a pasted y has the effects %v", s.effects)
 	}
 	s.typeKeys("n 2 /")
-	s.send(paste{"lo\x1b[31mck"})
+	s.send(pastedText{"lo\x1b[31mck"})
 	s.wantText("locked", "/lock")
 	s.wantNoText("next")
 }
@@ -286,8 +289,8 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 		{text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
 		{text: "[3 bytes were not kept]\n", isGap: true}, {text: "ask\x1b[2K\rsure? "},
 	} {
-		one.stream, one.tty = "stdout", true
-		s.send(newOutput{source: s.output.source, text: []piece{one}})
+		one.stream, one.isTerminal = "stdout", true
+		s.send(newOutput{source: s.output.source, pieces: []piece{one}})
 	}
 	if got := s.lines()[1:5]; !slices.Equal(got, []string{" 30%", "┌─┐ more", "[3 bytes were not kept]", "sure?"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -300,7 +303,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s.typeKeys("f")
 	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", isGap: true}, {text: "last\n"}} {
 		one.stream = "stdout"
-		s.send(newOutput{source: s.output.source, text: []piece{one}})
+		s.send(newOutput{source: s.output.source, pieces: []piece{one}})
 	}
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"first", "[3 bytes were not kept]", "last"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -312,7 +315,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	reads := func() (list []string) {
 		for _, e := range s.effects {
-			if f, ok := e.(follow); ok {
+			if f, ok := e.(followEffect); ok {
 				list = append(list, fmt.Sprintf("%s %t", f.id, f.running))
 			}
 		}
@@ -326,7 +329,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"train true"}) {
 		t.Errorf("after another job was selected, the screen reads %v", got)
 	}
-	s.send(newOutput{source: source, text: []piece{{stream: "stdout", text: "of another job\n"}}})
+	s.send(newOutput{source: source, pieces: []piece{{stream: "stdout", text: "of another job\n"}}})
 	s.wantNoText("of another job")
 	s.typeKeys("2")
 	if got := reads(); !slices.Equal(got, []string{" false"}) {
@@ -334,7 +337,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	s.typeKeys("1 g f")
 	s.printOutput("a")
-	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"},
+	s.send(newOutput{source: s.output.source, pieces: []piece{{stream: "stderr", text: "bad\n"},
 		{stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -409,7 +412,7 @@ func TestLostService(t *testing.T) {
 		for end := at.Add(d); at.Before(end); {
 			at = at.Add(time.Second)
 			for _, e := range s.send(tick{at}) {
-				if _, ok := e.(fetch); ok {
+				if _, ok := e.(fetchEffect); ok {
 					n++
 				}
 			}
@@ -451,8 +454,9 @@ func TestLostService(t *testing.T) {
 	}
 	s.refresh(nil)
 	s.wantNoText("no answer")
-	if want := (follow{outputSource{"build", timeAgo(72 * time.Second), true, paneOutputLines}}); len(s.effects) != 1 ||
-		s.effects[0] != want {
+	if want := (followEffect{
+		outputSource{"build", timeAgo(72 * time.Second), true, paneOutputLines},
+	}); len(s.effects) != 1 || s.effects[0] != want {
 		t.Errorf("the screen does not continue reading the output: %v", s.effects)
 	}
 	fetchesAfter(time.Second)

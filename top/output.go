@@ -23,16 +23,16 @@ type outputSource struct {
 	id        string
 	startedAt control.Time
 	running   bool // the attempt is running, so more output may follow
-	lines     int  // number of last lines to keep
+	lineCount int  // number of last lines to keep
 }
 
 // piece is a part of an output.
 type piece struct {
-	stream string
-	time   control.Time
-	text   string
-	tty    bool // output from a terminal
-	isGap  bool // the text is a note about output that cannot be read
+	stream     string
+	time       control.Time
+	text       string
+	isTerminal bool // output from a terminal
+	isGap      bool // the text is a note about output that cannot be read
 }
 
 // line is one line of output in its displayed form.
@@ -46,7 +46,7 @@ type output struct {
 	source          outputSource
 	lines           []line
 	unfinishedLines [2]line           // unfinished lines of standard output and standard error
-	tty             termtext.Renderer // renders the output of jobs with a terminal
+	renderer        termtext.Renderer // renders the output of jobs with a terminal
 	ended           bool              // no more output follows
 	connectionLost  bool              // the connection to the service was lost during the read
 	readError       string            // why the output cannot be read
@@ -54,24 +54,24 @@ type output struct {
 
 // add appends output.
 func (o *output) add(p *newOutput) {
-	for i := range p.text {
-		one := &p.text[i]
+	for i := range p.pieces {
+		one := &p.pieces[i]
 		part := &o.unfinishedLines[0]
 		if one.stream == "stderr" {
 			part = &o.unfinishedLines[1]
 		}
 		shown := one.text
 		switch {
-		case one.tty && one.isGap:
-			if part.text = ""; o.tty.Line() != "" {
-				shown = o.tty.Line() + "\n" + shown
+		case one.isTerminal && one.isGap:
+			if part.text = ""; o.renderer.Line() != "" {
+				shown = o.renderer.Line() + "\n" + shown
 			}
-			o.tty = termtext.Renderer{StartsMidway: true}
+			o.renderer = termtext.Renderer{StartsMidway: true}
 		case one.isGap && part.text != "":
 			shown = "\n" + shown
-		case one.tty:
+		case one.isTerminal:
 			part.text = "" // the Write below returns the unfinished line again
-			shown = o.tty.Write(shown) + o.tty.Line()
+			shown = o.renderer.Write(shown) + o.renderer.Line()
 		}
 		for text := range strings.SplitAfterSeq(shown, "\n") {
 			if part.text == "" {
@@ -86,7 +86,7 @@ func (o *output) add(p *newOutput) {
 			}
 		}
 	}
-	if excess := len(o.lines) - o.source.lines; excess > 0 {
+	if excess := len(o.lines) - o.source.lineCount; excess > 0 {
 		o.lines = slices.Delete(o.lines, 0, excess)
 	}
 	if !p.ended {
@@ -113,8 +113,8 @@ func (o *output) allLines() []line {
 	return list
 }
 
-// followShown starts reading the displayed output if it is not being read yet.
-func (m *model) followShown() []effect {
+// followShownOutput starts reading the displayed output if it is not being read yet.
+func (m *model) followShownOutput() []effect {
 	if m.outage != nil {
 		return nil // without the service, keep the displayed output
 	}
@@ -122,8 +122,8 @@ func (m *model) followShown() []effect {
 	if want == m.output.source {
 		return nil
 	}
-	m.output = output{source: want, tty: termtext.Renderer{StartsMidway: true}}
-	return []effect{follow{want}}
+	m.output = output{source: want, renderer: termtext.Renderer{StartsMidway: true}}
+	return []effect{followEffect{want}}
 }
 
 // shownOutput returns which output should be displayed.
@@ -146,7 +146,7 @@ func outputOf(j *control.Job, lines int) outputSource {
 	if j.StartedAt == 0 && j.Attempts == 0 {
 		return outputSource{}
 	}
-	return outputSource{id: j.ID, startedAt: j.StartedAt, running: j.State == queue.Processing.String(), lines: lines}
+	return outputSource{id: j.ID, startedAt: j.StartedAt, running: j.State == queue.Processing.String(), lineCount: lines}
 }
 
 // mayReadOutput reports whether the user may read a job's output.

@@ -15,20 +15,20 @@ type page struct {
 }
 
 // lines returns the lines of the page, wrapped to the window's width.
-func (p *page) lines(m *model) (list []string) {
+func (p *page) lines(m *model) (wrappedLines []string) {
 	if p.job == nil {
 		for _, text := range p.paragraphs {
-			list = append(list, termtext.WrapLines(m.width, text)...)
+			wrappedLines = append(wrappedLines, termtext.WrapLines(m.width, text)...)
 		}
-		return list
+		return wrappedLines
 	}
 	if m.output.readError != "" {
 		return termtext.WrapLines(m.width, m.output.readError)
 	}
 	for _, l := range m.output.allLines() {
-		list = append(list, termtext.Truncate(l.text, m.width))
+		wrappedLines = append(wrappedLines, termtext.Truncate(l.text, m.width))
 	}
-	return list
+	return wrappedLines
 }
 
 // clampScroll keeps the scroll position within the page, and updates the job that the page shows.
@@ -50,7 +50,7 @@ func (p *page) clampScroll(m *model) {
 func (m *model) pageRows() int { return m.height - 2 }
 
 // handlePageKey handles a key on a page.
-func (m *model) handlePageKey(k key) []effect {
+func (m *model) handlePageKey(k keyPress) []effect {
 	p := m.page
 	by := 0
 	switch k.name {

@@ -97,24 +97,24 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	return msg
 }
 
-// run implements Run. The parameter more contains further options for Bubble Tea.
-func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
+// run implements Run. extraOptions contains further options for Bubble Tea.
+func run(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
 	s := &shell{ctx: ctx, opt: o, stopFollowing: func() {}}
-	first := s.fetch(fetch{rows: minFetchedRows, who: true})
+	first := s.fetch(fetchEffect{rows: minFetchedRows, withUser: true})
 	if first.err != nil {
 		return first.err
 	}
-	s.m = newModel(o.Host, time.Now(), first.snapshot)
+	s.model = newModel(o.Host, time.Now(), first.snapshot)
 	go s.endOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(limitReportedSize), tea.WithoutSignalHandler(),
 	}
-	_, err := tea.NewProgram(s, append(options, more...)...).Run()
+	_, err := tea.NewProgram(s, append(options, extraOptions...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
-	s.editors.Wait() // ctx has ended, which ends a running editor
+	s.runningEditors.Wait() // ctx has ended, which ends a running editor
 	if errors.Is(err, tea.ErrInterrupted) || ended {
 		return nil
 	}
@@ -123,15 +123,15 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 
 // shell executes the model's effects and sends it the results.
 type shell struct {
-	ctx           context.Context
-	opt           Options
-	m             *model
-	size          tea.WindowSizeMsg // size of the terminal, as limited by limitSize
-	reader        *outputReader     // reader of the followed output; nil if no output is followed
-	stopFollowing func()
-	editors       sync.WaitGroup
-	editing       atomic.Bool  // an editor is running
-	editorEndedAt atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ctx            context.Context
+	opt            Options
+	model          *model
+	terminalSize   tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitSize
+	reader         *outputReader     // reader of the followed output; nil if no output is followed
+	stopFollowing  func()
+	runningEditors sync.WaitGroup
+	isEditing      atomic.Bool  // an editor is running
+	editorEndedAt  atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
 // editorSignalGrace is how long after the end of an editor a SIGINT still counts as a Ctrl-C in the editor.
@@ -140,15 +140,15 @@ const editorSignalGrace = time.Second
 // endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. The terminal
 // sends that SIGINT to all processes in the foreground, and this program may receive it only after the editor
 // has ended.
-func (s *shell) endOnInterrupt(ctx context.Context, end func()) {
+func (s *shell) endOnInterrupt(ctx context.Context, endProgram func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
 	for {
 		select {
 		case <-signals:
-			if !s.editing.Load() && time.Since(time.Unix(0, s.editorEndedAt.Load())) > editorSignalGrace {
-				end()
+			if !s.isEditing.Load() && time.Since(time.Unix(0, s.editorEndedAt.Load())) > editorSignalGrace {
+				endProgram()
 			}
 		case <-ctx.Done():
 			return
@@ -158,12 +158,12 @@ func (s *shell) endOnInterrupt(ctx context.Context, end func()) {
 
 // edit lets the user edit a job in an editor in the terminal.
 func (s *shell) edit(id string) error {
-	s.editors.Add(1)
-	defer s.editors.Done()
-	s.editing.Store(true)
+	s.runningEditors.Add(1)
+	defer s.runningEditors.Done()
+	s.isEditing.Store(true)
 	defer func() {
 		s.editorEndedAt.Store(time.Now().UnixNano())
-		s.editing.Store(false)
+		s.isEditing.Store(false)
 	}()
 	return s.opt.Edit(s.ctx, id)
 }
@@ -178,7 +178,7 @@ func (s *shell) nextTick() tea.Cmd {
 
 // View draws the model.
 func (s *shell) View() tea.View {
-	v := tea.NewView(s.m.view())
+	v := tea.NewView(s.model.view())
 	v.AltScreen = true
 	return v
 }
@@ -186,20 +186,20 @@ func (s *shell) View() tea.View {
 // Update passes a message to the model and starts the effects that the model returns.
 func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var commands []tea.Cmd
-	var own any = msg
+	var message any = msg
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		s.size = msg
-		own = size{msg.Width, msg.Height}
+		s.terminalSize = msg
+		message = windowSize{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
-		own = key{msg.Keystroke(), msg.Text}
+		message = keyPress{msg.Keystroke(), msg.Text}
 		if len(msg.Text) > 0 && msg.Text != " " { // if a key types text, its name is that text
-			own = key{msg.Text, msg.Text}
+			message = keyPress{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
-		own = paste{msg.Content}
+		message = pastedText{msg.Content}
 	case tea.ResumeMsg:
-		own = tick{time.Now()}
+		message = tick{time.Now()}
 	case tick:
 		commands = append(commands, s.nextTick(), s.detectResize)
 	case newOutput:
@@ -207,7 +207,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			commands = append(commands, s.reader.nextMessage)
 		}
 	}
-	for _, e := range s.m.update(own) {
+	for _, e := range s.model.update(message) {
 		commands = append(commands, s.commandFor(e))
 	}
 	return s, tea.Batch(commands...)
@@ -220,7 +220,7 @@ func (s *shell) detectResize() tea.Msg {
 		return nil
 	}
 	w, h, err := term.GetSize(int(s.opt.Stdout.Fd()))
-	if size := limitSize(w, h); err == nil && w > 0 && h > 0 && size != s.size {
+	if size := limitSize(w, h); err == nil && w > 0 && h > 0 && size != s.terminalSize {
 		return size
 	}
 	return nil
@@ -229,22 +229,22 @@ func (s *shell) detectResize() tea.Msg {
 // commandFor returns the Bubble Tea command that executes an effect.
 func (s *shell) commandFor(e effect) tea.Cmd {
 	switch e := e.(type) {
-	case fetch:
+	case fetchEffect:
 		return func() tea.Msg { return s.fetch(e) }
-	case follow:
+	case followEffect:
 		return s.follow(e)
-	case act:
+	case actEffect:
 		return func() tea.Msg { return s.act(e) }
-	case explain:
+	case explainEffect:
 		return func() tea.Msg { return s.explain(e) }
-	case edit:
+	case editEffect:
 		editor := foregroundFunc(func() error { return s.edit(e.id) })
 		return tea.Exec(editor, func(err error) tea.Msg { return editResult{e.id, err} })
-	case suspend:
+	case suspendEffect:
 		return tea.Suspend
-	case redraw:
+	case redrawEffect:
 		return tea.ClearScreen
-	case quit:
+	case quitEffect:
 		return tea.Quit
 	}
 	panic(fmt.Sprintf("top: unknown effect %T", e))
@@ -281,14 +281,14 @@ func (s *shell) withNextStep(err error) error {
 	return err
 }
 
-func (s *shell) act(a act) actResult {
+func (s *shell) act(a actEffect) actResult {
 	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
 		return a.verb.run(ctx, c, &a)
 	})
 	return actResult{a, r, err}
 }
 
-func (s *shell) explain(e explain) explainResult {
+func (s *shell) explain(e explainEffect) explainResult {
 	why, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (control.Why, error) {
 		return c.Why(ctx, control.WhyParams{ID: control.JobID(e.id)})
 	})
@@ -296,7 +296,7 @@ func (s *shell) explain(e explain) explainResult {
 }
 
 // fetch reads the state of the queue from the service.
-func (s *shell) fetch(f fetch) fetchResult {
+func (s *shell) fetch(f fetchEffect) fetchResult {
 	got, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (snapshot, error) {
 		return snapshotOf(ctx, c, f)
 	})
@@ -304,9 +304,9 @@ func (s *shell) fetch(f fetch) fetchResult {
 }
 
 // snapshotOf reads the parts of a snapshot that f requests.
-func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err error) {
+func snapshotOf(ctx context.Context, api control.API, f fetchEffect) (s snapshot, err error) {
 	s.list = f.list
-	if f.who {
+	if f.withUser {
 		who, err := api.Whoami(ctx, control.NoParams{})
 		if err != nil {
 			return s, err
@@ -341,7 +341,7 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 }
 
 // follow starts reading an output and stops reading the previous one.
-func (s *shell) follow(f follow) tea.Cmd {
+func (s *shell) follow(f followEffect) tea.Cmd {
 	s.stopFollowing()
 	s.stopFollowing, s.reader = func() {}, nil
 	if f.id == "" {
@@ -358,7 +358,7 @@ func (s *shell) follow(f follow) tea.Cmd {
 		}
 		c := s.opt.Connect()
 		defer c.Close()
-		lines := f.lines
+		lines := f.lineCount
 		_, err := c.Logs(ctx, control.Logs{ID: control.JobID(f.id), Follow: f.running, LastLines: &lines}, r.add)
 		r.finish(s.withNextStep(err))
 		return nil
@@ -374,11 +374,11 @@ type outputReader struct {
 	ctx          context.Context
 	updateSignal chan struct{} // receives a value when output arrives or ends
 
-	mu    sync.Mutex
-	text  []piece // guarded by mu
-	size  int     // number of bytes in text; guarded by mu
-	ended bool    // guarded by mu
-	err   error   // guarded by mu
+	mu        sync.Mutex
+	pieces    []piece // guarded by mu
+	textBytes int     // number of bytes of text in pieces; guarded by mu
+	ended     bool    // guarded by mu
+	err       error   // guarded by mu
 }
 
 // add adds a piece of the stream.
@@ -388,13 +388,13 @@ func (r *outputReader) add(p control.OutputPiece) error {
 	if gap != "" {
 		text = gap + "\n"
 	}
-	r.text = append(r.text, piece{stream: p.Stream, time: p.Time, text: text, tty: p.TTY, isGap: gap != ""})
-	r.size += len(text)
+	r.pieces = append(r.pieces, piece{stream: p.Stream, time: p.Time, text: text, isTerminal: p.TTY, isGap: gap != ""})
+	r.textBytes += len(text)
 	first := 0
-	for ; r.size > maxUnreadBytes; first++ {
-		r.size -= len(r.text[first].text)
+	for ; r.textBytes > maxUnreadBytes; first++ {
+		r.textBytes -= len(r.pieces[first].text)
 	}
-	r.text = slices.Delete(r.text, 0, first)
+	r.pieces = slices.Delete(r.pieces, 0, first)
 	r.mu.Unlock()
 	r.wakeUp()
 	return nil
@@ -424,7 +424,7 @@ func (r *outputReader) nextMessage() tea.Msg {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := newOutput{source: r.source, text: r.text, ended: r.ended, err: r.err}
-	r.text, r.size = nil, 0
+	p := newOutput{source: r.source, pieces: r.pieces, ended: r.ended, err: r.err}
+	r.pieces, r.textBytes = nil, 0
 	return p
 }

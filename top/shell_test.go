@@ -23,16 +23,16 @@ type fakeQueue struct {
 	control.API
 
 	onFetch func(n int) error                   // called for the nth fetch
-	logs    func(context.Context, string) error // called when the output of a job is read
+	onLogs  func(context.Context, string) error // called when the output of a job is read
 	rights  control.Right
 
-	fetches atomic.Int64
-	open    sync.WaitGroup // counts open clients
+	fetches     atomic.Int64
+	openClients sync.WaitGroup
 }
 
 func (f *fakeQueue) connect() Client {
-	f.open.Add(1)
-	return Client{API: f, Closer: closer(sync.OnceFunc(f.open.Done))}
+	f.openClients.Add(1)
+	return Client{API: f, Closer: closer(sync.OnceFunc(f.openClients.Done))}
 }
 
 // closer is a function that implements io.Closer.
@@ -51,9 +51,10 @@ func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Scree
 	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
 }
 
-func (f *fakeQueue) Logs(ctx context.Context, p control.Logs, _ func(control.OutputPiece) error) (control.LogsEnd,
-	error) {
-	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
+func (f *fakeQueue) Logs(
+	ctx context.Context, p control.Logs, _ func(control.OutputPiece) error,
+) (control.LogsEnd, error) {
+	return control.LogsEnd{}, f.onLogs(ctx, string(p.ID))
 }
 
 // runScreen runs the screen with a fake queue until the screen ends. It returns the text that was
@@ -101,7 +102,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
 	f := &fakeQueue{rights: control.RightAdmin, onFetch: func(int) error { return nil },
-		logs: func(ctx context.Context, id string) error {
+		onLogs: func(ctx context.Context, id string) error {
 			events <- event{"begins", id}
 			<-ctx.Done()
 			events <- event{"ends", id}
@@ -131,7 +132,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	f.open.Wait() // the test times out here if a client stays open
+	f.openClients.Wait() // the test times out here if a client stays open
 	first, second := event{"begins", "build"}, event{"begins", "train"}
 	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) ||
 		got[3] != (event{"ends", "train"}) {
@@ -149,10 +150,10 @@ func TestFloodIsBounded(t *testing.T) {
 	r.finish(nil)
 	p := r.nextMessage().(newOutput)
 	size := 0
-	for _, one := range p.text {
+	for _, one := range p.pieces {
 		size += len(one.text)
 	}
-	if size > maxUnreadBytes || p.text[len(p.text)-1].text != "the end" || !p.ended {
-		t.Errorf("the reader keeps %d bytes, the last are %q", size, p.text[len(p.text)-1].text)
+	if size > maxUnreadBytes || p.pieces[len(p.pieces)-1].text != "the end" || !p.ended {
+		t.Errorf("the reader keeps %d bytes, the last are %q", size, p.pieces[len(p.pieces)-1].text)
 	}
 }

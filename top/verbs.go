@@ -14,16 +14,16 @@ import (
 // verb is an action that the user starts with a key. It acts on rows or on the service.
 type verb struct {
 	key, name   string
-	object      string          // kind of the objects to which the action applies
+	objectKind  string          // kind of the objects to which the action applies
 	resultWord  string          // word for the result in messages, such as "cancelled"
 	method      string          // API method whose right the user needs
 	needsNumber bool            // ask for a number first; if false, an action on rows asks for a confirmation
 	appliesTo   func(*row) bool // selects the rows for the action; nil if it acts on the service
-	run         action
+	run         verbFunc
 }
 
-// action is a function that executes a verb on the objects in a.
-type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
+// verbFunc is a function that executes a verb on the objects in a.
+type verbFunc func(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error)
 
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the
 // row is used.
@@ -75,18 +75,18 @@ func runningRows(paused bool) func(*row) bool {
 	}
 }
 
-func retryJobs(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+func retryJobs(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
 	return c.Retry(ctx, control.Retry{Selection: a.selection()})
 }
 
 // setPriority sets the priority of jobs to the number that the user has entered.
-func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+func setPriority(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
 	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: fmt.Appendf(nil, `{"priority":%d}`, a.number)})
 }
 
 // jobsAction returns an action that calls a method once for all jobs.
-func jobsAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) action {
-	return func(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
+func jobsAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) verbFunc {
+	return func(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
 		return method(c, ctx, a.selection())
 	}
 }
@@ -95,8 +95,8 @@ func jobsAction(method func(control.API, context.Context, control.Selection) (co
 // params returns the parameters for a name.
 func eachNameAction[P, R any](
 	method func(control.API, context.Context, P) (R, error), params func(name string) P,
-) action {
-	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
+) verbFunc {
+	return func(ctx context.Context, c Client, a *actEffect) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
 			if _, err := method(c, ctx, params(name)); err != nil {
 				return r, err
@@ -112,12 +112,12 @@ func scheduleName(name string) control.ScheduleNameParams {
 	return control.ScheduleNameParams{Name: name}
 }
 
-func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
+func addWorker(ctx context.Context, c Client, _ *actEffect) (control.BulkResult, error) {
 	_, err := c.WorkerStart(ctx, control.WorkerStart{})
 	return control.BulkResult{}, err
 }
 
-func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
+func removeWorker(ctx context.Context, c Client, _ *actEffect) (control.BulkResult, error) {
 	// The displayed number of workers may be outdated, so query the service.
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
@@ -126,18 +126,18 @@ func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, er
 	return control.BulkResult{}, err
 }
 
-func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }
+func (a *actEffect) selection() control.Selection { return control.Selection{IDs: a.ids} }
 
 // describe returns the number of the action's objects and the first few of their names.
-func (a *act) describe() string {
+func (a *actEffect) describe() string {
 	switch n := len(a.ids); n {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.object + " " + termtext.SafeText(a.ids[0])
+		return a.verb.objectKind + " " + termtext.SafeText(a.ids[0])
 	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.SafeText(strings.Join(a.ids[:min(n, maxDescribedNames)],
-			", ")))
+		text := fmt.Sprintf("%d %ss, %s", n, a.verb.objectKind,
+			termtext.SafeText(strings.Join(a.ids[:min(n, maxDescribedNames)], ", ")))
 		if n > maxDescribedNames {
 			text += termtext.LocaleText(" …")
 		}
@@ -151,7 +151,7 @@ const maxDescribedNames = 3
 // text describes the result of an action. If objects were rejected, the text gives the reason for the first of
 // them.
 func (a *actResult) text() string {
-	done := act{verb: a.verb, ids: a.result.DoneIDs}
+	done := actEffect{verb: a.verb, ids: a.result.DoneIDs}
 	switch {
 	case a.err != nil:
 		return errorText(a.err)
@@ -161,10 +161,10 @@ func (a *actResult) text() string {
 			text = done.describe() + ": " + a.verb.resultWord + "; "
 		}
 		if n := len(a.result.Refusals); n > 1 {
-			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.object)
+			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.objectKind)
 		}
 		first := a.result.Refusals[0]
-		name, reason := a.verb.object+" "+termtext.SafeText(first.ID), errorText(first.Err())
+		name, reason := a.verb.objectKind+" "+termtext.SafeText(first.ID), errorText(first.Err())
 		if !strings.Contains(reason, name) {
 			reason = name + ": " + reason
 		}
@@ -201,7 +201,7 @@ func (m *model) ownsRow(r *row) bool {
 // askOrStart starts an action on the service. For an action on rows, it first asks the user for a confirmation
 // or a number. The action applies to the marked rows or, without marked rows, to the selected row.
 func (m *model) askOrStart(v *verb) []effect {
-	a := act{verb: v}
+	a := actEffect{verb: v}
 	if v.appliesTo == nil {
 		return m.startAct(a)
 	}
@@ -225,7 +225,7 @@ func (m *model) askOrStart(v *verb) []effect {
 const maxPendingActs = 8
 
 // startAct queues an action. Actions are executed one at a time.
-func (m *model) startAct(a act) []effect {
+func (m *model) startAct(a actEffect) []effect {
 	if len(m.pendingActs) == maxPendingActs {
 		m.notice = "too many actions pending; wait until the service has answered"
 		return nil
@@ -241,7 +241,7 @@ func (m *model) startAct(a act) []effect {
 // displayed state is outdated.
 func (m *model) handleActed(msg *actResult) []effect {
 	m.pendingActs, m.notice = m.pendingActs[1:], msg.text()
-	m.fetchAgain = true
+	m.mustFetchAgain = true
 	todo := m.requestFetch()
 	if len(m.pendingActs) > 0 {
 		todo = append(todo, m.pendingActs[0])

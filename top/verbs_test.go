@@ -13,7 +13,7 @@ import (
 // of workers were set. Other calls panic.
 type fakeControls struct {
 	control.API
-	total            int      // number of workers
+	currentWorkers   int      // number of workers
 	ranSchedules     []string // names of the schedules that were run
 	rejectedSchedule string   // name of the schedule that the fake rejects
 	workerCounts     []int    // numbers of workers that were set
@@ -39,7 +39,7 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
 	run := eachNameAction(control.API.ScheduleRun, scheduleName)
-	r, err := run(t.Context(), Client{API: c}, &act{ids: []string{"a", "b", "c"}})
+	r, err := run(t.Context(), Client{API: c}, &actEffect{ids: []string{"a", "b", "c"}})
 	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
 		!slices.Equal(c.ranSchedules, want) {
 		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ranSchedules, r.DoneIDs, err, want)
@@ -47,7 +47,7 @@ func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 }
 
 func (c *fakeControls) Status(context.Context, control.NoParams) (control.Status, error) {
-	return control.Status{Workers: control.WorkerSummary{Total: c.total}}, nil
+	return control.Status{Workers: control.WorkerSummary{Total: c.currentWorkers}}, nil
 }
 
 // The action that removes a worker subtracts one from the number that the service reports. The result is never
@@ -55,8 +55,8 @@ func (c *fakeControls) Status(context.Context, control.NoParams) (control.Status
 func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
 	c := &fakeControls{}
 	for _, total := range []int{4, 1, 0} {
-		c.total = total
-		if _, err := removeWorker(t.Context(), Client{API: c}, &act{}); err != nil {
+		c.currentWorkers = total
+		if _, err := removeWorker(t.Context(), Client{API: c}, &actEffect{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,19 +36,19 @@ func paint(text, style string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// tooSmall reports whether the window is too small to show the lists.
-func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
+// isTooSmall reports whether the window is too small to show the lists.
+func (m *model) isTooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
 // paneHeights returns the height of the list and of the output pane below it. The list's height includes its
 // heading and the line about rows that are not shown. The pane's height includes its title.
-func (m *model) paneHeights() (list, output int) {
+func (m *model) paneHeights() (listHeight, outputHeight int) {
 	footerHeight := len(m.footerLines())
 	if m.height < lowWindowHeight {
 		return max(m.height-2-footerHeight, 1), 0 // 2 lines are above the list
 	}
 	body := m.height - linesAboveLists - 1 - footerHeight // 1 line contains the names of the lists
-	output = max(body/3, minOutputHeight)
-	return body - output, output
+	outputHeight = max(body/3, minOutputHeight)
+	return body - outputHeight, outputHeight
 }
 
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
@@ -56,12 +56,12 @@ const minOutputHeight = 4
 
 // listLayout reports whether the list has a heading, and how many rows it shows. One more line below the rows
 // says how many rows are not shown.
-func (m *model) listLayout() (head bool, rows int) {
+func (m *model) listLayout() (hasHeading bool, rows int) {
 	list, output := m.paneHeights()
-	if head = output > 0; head {
+	if hasHeading = output > 0; hasHeading {
 		list--
 	}
-	return head, max(list-1, 1)
+	return hasHeading, max(list-1, 1)
 }
 
 // view returns the whole screen. The screen has exactly as many lines as the window, and no line is
@@ -70,7 +70,7 @@ func (m *model) view() string {
 	if m.width == 0 {
 		return "" // the size is still unknown
 	}
-	if m.tooSmall() {
+	if m.isTooSmall() {
 		return strings.Join(termtext.WrapLines(max(m.width, 1),
 			fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
 	}
@@ -98,7 +98,7 @@ func (m *model) view() string {
 // and when the next attempt is.
 func (m *model) outageLine() string {
 	retry := "retrying now"
-	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
+	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.isFetching {
 		retry = "retrying in " + present.RoughDuration(wait)
 	}
 	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason,
@@ -115,7 +115,7 @@ func (m *model) alignEnds(left, right string) string {
 func (m *model) listView() []string {
 	head, rows := m.listLayout()
 	lines := m.statusLines(head)
-	lines = append(lines, m.tabs())
+	lines = append(lines, m.tabsLine())
 	lines = append(lines, m.tableView(head, rows)...)
 	list, output := m.paneHeights()
 	linesAbove := len(lines)
@@ -132,13 +132,13 @@ func (m *model) listView() []string {
 // status line and the number of jobs in each state.
 const linesAboveLists = 3
 
-// statusLines returns the lines above the lists: the status line and, if full is true, the numbers of jobs. The
-// clock is at the right end of the first line that has space for it.
-func (m *model) statusLines(full bool) []string {
+// statusLines returns the lines above the lists: the status line and, if withCounts is true, the numbers of jobs.
+// The clock is at the right end of the first line that has space for it.
+func (m *model) statusLines(withCounts bool) []string {
 	texts := m.screenTexts()
 	level, text, colour := texts.HealthLine()
 	status, clock := paint(level, colour)+text, m.currentTime.Format("15:04:05")
-	if !full {
+	if !withCounts {
 		return []string{m.alignEnds(status, clock)}
 	}
 	user := termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4)
@@ -152,9 +152,9 @@ func (m *model) statusLines(full bool) []string {
 	return lines
 }
 
-// tabs returns the line of tabs: the name of each list and its number of jobs. The current list is in
+// tabsLine returns the line of tabs: the name of each list and its number of jobs. The current list is in
 // brackets.
-func (m *model) tabs() string {
+func (m *model) tabsLine() string {
 	var b strings.Builder
 	for id, l := range listings() {
 		text := fmt.Sprintf("%d %s", id+1, l.name)
@@ -173,9 +173,9 @@ func (m *model) tabs() string {
 	return termtext.Truncate(strings.TrimRight(b.String(), " "), m.width)
 }
 
-// tableView returns the lines of the current list: a heading if head is true, at most maxRows rows, and a line
-// about the rows that are not shown.
-func (m *model) tableView(head bool, maxRows int) (lines []string) {
+// tableView returns the lines of the current list: a heading if hasHeading is true, at most maxRows rows, and a
+// line about the rows that are not shown.
+func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 	t := m.table()
 	p := m.selections[m.list]
 	to := min(p.offset+maxRows, len(t.rows))
@@ -184,8 +184,8 @@ func (m *model) tableView(head bool, maxRows int) (lines []string) {
 	for i := range shown {
 		cells[i] = shown[i].cells
 	}
-	const marks = 2 // columns before the table, which show the selected row and marked rows
-	list := termtext.TableLines(m.width-marks, t.headings, cells)
+	const marksWidth = 2 // columns before the table, which show the selected row and marked rows
+	list := termtext.TableLines(m.width-marksWidth, t.headings, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].emptyText
 		if m.search != "" {
@@ -197,7 +197,7 @@ func (m *model) tableView(head bool, maxRows int) (lines []string) {
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
 	}
-	if head {
+	if hasHeading {
 		lines = append(lines, "  "+paint(list[0], faint))
 	}
 	for i, line := range list[1:] {
@@ -222,16 +222,16 @@ func (m *model) tableView(head bool, maxRows int) (lines []string) {
 	return lines
 }
 
-// moreText says how many rows of a list are not shown. The rows t.rows[from:to] are shown.
-func (m *model) moreText(t *table, from, to int) string {
+// moreText says how many rows of a list are not shown. The rows t.rows[firstShown:endShown] are shown.
+func (m *model) moreText(t *table, firstShown, endShown int) string {
 	var parts []string
 	if m.search != "" {
 		parts = append(parts, "matching \""+termtext.SafeText(m.search)+"\" (Esc: all)")
 	}
-	if from > 0 {
-		parts = append(parts, fmt.Sprintf("%d more above", from))
+	if firstShown > 0 {
+		parts = append(parts, fmt.Sprintf("%d more above", firstShown))
 	}
-	if below := len(t.rows) - to; below > 0 {
+	if below := len(t.rows) - endShown; below > 0 {
 		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
 	switch command := listings()[m.list].listAllCommand; {
@@ -293,9 +293,9 @@ func (m *model) jobLine(j *control.Job) string {
 		text += ", " + termtext.SafeText(*j.Error)
 	}
 	if j.Progress != nil {
-		text += "  " + progressBar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
+		text += "  " + progressBar(j, longBarWidth) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	id := paint(termtext.SafeText(present.SignedID(j)), present.SignOfState(j.State).Colour)
+	id := paint(termtext.SafeText(present.IDWithSign(j)), present.SignOfState(j.State).Colour)
 	return id + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)), faint)
 }
 
@@ -342,7 +342,7 @@ func (m *model) footerLines() []string {
 
 // keysLine returns a line that explains keys. It contains as many keys of the list as fit, and then all of the
 // other given keys.
-func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
+func (m *model) keysLine(list []keyHelp, lastKeys ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {
 		for _, o := range list {
@@ -350,7 +350,7 @@ func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
 		}
 		return texts
 	}
-	end := strings.Join(texts(last), gap)
+	end := strings.Join(texts(lastKeys), gap)
 	text := ""
 	for _, one := range texts(list) {
 		if termtext.Width(text)+termtext.Width(one)+len(gap)+termtext.Width(end) > m.width {

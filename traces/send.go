@@ -21,11 +21,11 @@ import (
 // sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). It is used
 // instead of the library's sender, which depends on gRPC. See docs/decisions/0087.
 type sender struct {
-	endpoint string
-	header   http.Header
-	client   http.Client
-	sendCtx  context.Context // ends when Stop aborts all requests
-	stop     context.CancelFunc
+	endpoint      string
+	header        http.Header
+	client        http.Client
+	sendCtx       context.Context // ends when Stop aborts all requests
+	abortRequests context.CancelFunc
 }
 
 func newSender(endpoint string) (*sender, error) {
@@ -41,7 +41,7 @@ func newSender(endpoint string) (*sender, error) {
 		// Follow no redirect, which could send the headers, and secrets in them, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	s.sendCtx, s.stop = context.WithCancel(context.Background())
+	s.sendCtx, s.abortRequests = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -67,7 +67,7 @@ func (s *sender) Start(context.Context) error { return nil }
 
 // Stop implements otlptrace.Client. It aborts requests in progress.
 func (s *sender) Stop(context.Context) error {
-	s.stop()
+	s.abortRequests()
 	return nil
 }
 
@@ -102,7 +102,7 @@ func isNetworkDown(err error) bool {
 }
 
 // post sends one request. It returns whether to send the request again, and the minimum delay before that.
-func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
+func (s *sender) post(ctx context.Context, body []byte) (shouldRetry bool, retryDelay time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
 		return false, 0, err
@@ -120,10 +120,10 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 		return false, 0, nil
 	// The OTLP section "Failures" says that these codes can be retried.
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		retry = true
+		shouldRetry = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {
-			after = min(time.Duration(seconds)*time.Second, exportTimeout)
+			retryDelay = min(time.Duration(seconds)*time.Second, exportTimeout)
 		}
 	}
-	return retry, after, fmt.Errorf("the collector %s answered %s: %q", s.endpoint, got.Status, said)
+	return shouldRetry, retryDelay, fmt.Errorf("the collector %s answered %s: %q", s.endpoint, got.Status, said)
 }

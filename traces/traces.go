@@ -94,14 +94,14 @@ func (e *Exporter) SetEndpoint(endpoint string) error {
 	if (was == nil && endpoint == "") || (was != nil && was.endpoint == endpoint) {
 		return nil
 	}
-	var is *pipeline
+	var replacement *pipeline
 	if endpoint != "" {
 		var err error
-		if is, err = e.newPipeline(endpoint); err != nil {
+		if replacement, err = e.newPipeline(endpoint); err != nil {
 			return err
 		}
 	}
-	e.pipeline.Store(is)
+	e.pipeline.Store(replacement)
 	was.close()
 	return nil
 }
@@ -205,21 +205,21 @@ func (e *Exporter) Traceparent(j *queue.Job) string {
 	return carrier["traceparent"]
 }
 
-// idsKey is the key of a context value that contains the ids of a new span.
-type idsKey struct{}
+// spanIDsKey is the key of a context value that contains the ids of a new span.
+type spanIDsKey struct{}
 
 // fixedIDs is an IDGenerator that takes the ids of a new span from the context.
 type fixedIDs struct{}
 
 // NewIDs implements sdk.IDGenerator.
 func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	is := ctx.Value(idsKey{}).(trace.SpanContext)
+	is := ctx.Value(spanIDsKey{}).(trace.SpanContext)
 	return is.TraceID(), is.SpanID()
 }
 
 // NewSpanID implements sdk.IDGenerator.
 func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
+	return ctx.Value(spanIDsKey{}).(trace.SpanContext).SpanID()
 }
 
 // ExportAttempt sends the span of an attempt that has ended and been recorded. It does not block. It sends
@@ -239,7 +239,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 		e.logFailure(errBufferFull)
 		return
 	}
-	ctx := context.WithValue(context.Background(), idsKey{}, is)
+	ctx := context.WithValue(context.Background(), spanIDsKey{}, is)
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}

@@ -23,7 +23,7 @@ func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *qu
 }
 
 // requireWithin calls f and fails the test if f takes longer than limit.
-func requireWithin(t *testing.T, limit time.Duration, what string, f func()) {
+func requireWithin(t *testing.T, limit time.Duration, description string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -33,7 +33,7 @@ func requireWithin(t *testing.T, limit time.Duration, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(limit):
-		t.Fatalf("%s is not done after %v", what, limit)
+		t.Fatalf("%s is not done after %v", description, limit)
 	}
 }
 

@@ -29,10 +29,10 @@ type Retainer interface {
 	store.Clock
 	store.Cleanup
 	// UsersOverBytes returns the users whose jobs hold more bytes than the given number.
-	UsersOverBytes(keep int64) []store.UserBytes
+	UsersOverBytes(maxBytes int64) []store.UserBytes
 	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more bytes than the given
 	// number. It returns true if there is more to remove.
-	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
+	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
 }
 
 // maxRemovedPerStep is the number of jobs that are removed in one transaction. It is small, so that other
@@ -71,14 +71,14 @@ func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, er
 	return more, nil
 }
 
-// trimUsers removes data of users whose jobs hold more bytes than limit. For each of these users, it removes a
-// limited number of outputs, and of inputs of ended jobs. It returns true if there is more to remove.
-func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
-	if limit == 0 {
+// trimUsers removes data of users whose jobs hold more than limitBytes bytes. For each of these users, it removes
+// a limited number of outputs, and of inputs of ended jobs. It returns true if there is more to remove.
+func trimUsers(ctx context.Context, s Retainer, limitBytes int64) (more bool, err error) {
+	if limitBytes == 0 {
 		return false, nil
 	}
-	for _, user := range s.UsersOverBytes(limit) {
-		unfinished, err := s.TrimUserData(ctx, user.UID, limit)
+	for _, user := range s.UsersOverBytes(limitBytes) {
+		unfinished, err := s.TrimUserData(ctx, user.UID, limitBytes)
 		if more = more || unfinished; err != nil {
 			return more, err
 		}
@@ -104,18 +104,18 @@ func applyOwnRetentions(ctx context.Context, s Retainer, r *Retention) (more boo
 				ages[state] = max(0, own.MaxAge)
 			}
 		}
-		var unfinished bool
-		unfinished, err = applyQueueRetention(ctx, s, queues[i], own, ages)
-		more = more || unfinished
+		var moreToRemove bool
+		moreToRemove, err = applyQueueRetention(ctx, s, queues[i], own, ages)
+		more = more || moreToRemove
 	}
 	return more, err
 }
 
-// applyQueueRetention applies retention settings to the ended jobs that q selects. The map ages says for each state
-// how long ended jobs are kept; 0 means forever.
-func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, keep store.Retention,
-	ages map[queue.State]time.Duration) (more bool, err error) {
-	for state, age := range ages {
+// applyQueueRetention applies retention settings to the ended jobs that q selects. ageByState says for each
+// state how long ended jobs are kept; 0 means forever.
+func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, retention store.Retention,
+	ageByState map[queue.State]time.Duration) (more bool, err error) {
+	for state, age := range ageByState {
 		if age == 0 {
 			continue
 		}
@@ -126,14 +126,14 @@ func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQu
 		}
 		more = more || n == maxRemovedPerStep
 	}
-	if keep.MaxJobs > 0 && q.Jobs > keep.MaxJobs {
-		unfinished, err := s.TrimJobs(ctx, q.Name, keep.MaxJobs, maxRemovedPerStep)
+	if retention.MaxJobs > 0 && q.Jobs > retention.MaxJobs {
+		unfinished, err := s.TrimJobs(ctx, q.Name, retention.MaxJobs, maxRemovedPerStep)
 		if more = more || unfinished; err != nil {
 			return more, err
 		}
 	}
-	if keep.MaxOutputBytes > 0 && q.OutputBytes > keep.MaxOutputBytes {
-		unfinished, err := s.TrimQueueOutputs(ctx, q.Name, keep.MaxOutputBytes)
+	if retention.MaxOutputBytes > 0 && q.OutputBytes > retention.MaxOutputBytes {
+		unfinished, err := s.TrimQueueOutputs(ctx, q.Name, retention.MaxOutputBytes)
 		return more || unfinished, err
 	}
 	return more, nil

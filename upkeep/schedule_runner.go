@@ -25,8 +25,9 @@ const maxSchedulesPerStep = 16
 type Schedules interface {
 	store.Clock
 	PauseSchedule(ctx context.Context, p store.SchedulePause) error
-	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
-	RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error)
+	DueSchedules(ctx context.Context, bootID string, limit int) (dueSchedules []store.Schedule,
+		untilNext time.Duration, err error)
+	RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (store.OccurrenceResult, error)
 }
 
 // RecurringJobs contains what upkeep needs for recurring jobs in addition to the store.
@@ -34,19 +35,19 @@ type RecurringJobs struct {
 	BootID string // boot id of the machine; "" if unknown
 	// UserLimits returns the name of a user and three limits: for the number of all waiting jobs, for the
 	// number of this user's waiting jobs, and for the bytes that this user's jobs may use.
-	UserLimits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
+	UserLimits func(uid int) (userName string, maxPending, maxPendingPerUser, maxBytesPerUser int64)
 	// MakeRoomInQuota removes a user's outputs, and the inputs of ended jobs, until a refused job fits into the
 	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough, it removes
 	// nothing. It may be nil.
-	MakeRoomInQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
+	MakeRoomInQuota func(ctx context.Context, uid int, quotaErr *store.QuotaError) bool
 	// EndJob ends a leased job on behalf of a user, and waits for the job's end.
 	EndJob func(ctx context.Context, seq int64, uid int) error
 }
 
 // PlanOccurrences decides which occurrences of a schedule are due now, and which of them create jobs. The
-// parameter boot is the id of the machine's current boot, which schedules with @reboot need. An error means that
+// parameter bootID is the id of the machine's current boot, which schedules with @reboot need. An error means that
 // the schedule is invalid.
-func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
+func PlanOccurrences(s *store.Schedule, bootID string, now queue.Millis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, LastAt: s.LastAt,
 		NextBootID:  s.BootID,
@@ -57,7 +58,7 @@ func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.Oc
 		return f, err
 	}
 	if line.AtBoot() {
-		f.Occurrences, f.NextBootID, f.LastAt = []queue.Millis{now}, boot, max(s.LastAt, now)
+		f.Occurrences, f.NextBootID, f.LastAt = []queue.Millis{now}, bootID, max(s.LastAt, now)
 		return f, nil
 	}
 	location, err := zone.Load(s.TimeZone)
@@ -68,22 +69,22 @@ func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.Oc
 	due := func(at time.Time) queue.Millis {
 		return queue.MillisOf(at.Add(schedule.JitterDelay(s.Name, at, s.Jitter)))
 	}
-	var instants []queue.Millis
+	var occurrenceTimes []queue.Millis
 	inTime := false // the newest occurrence is less than maxLateness late
 	for _, at := range line.NewestOccurrences(s.LastAt.Time(), now.Time(), since, location, store.MaxOccurrences) {
 		if when := due(at); when <= now {
-			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
+			occurrenceTimes, inTime = append(occurrenceTimes, queue.MillisOf(at)), now < when.Add(maxLateness)
 		}
 	}
-	if n := len(instants); n > 0 {
-		f.LastAt = instants[n-1]
+	if n := len(occurrenceTimes); n > 0 {
+		f.LastAt = occurrenceTimes[n-1]
 		switch {
 		case s.CatchUp == store.CatchUpAll:
-			f.Occurrences = instants
+			f.Occurrences = occurrenceTimes
 		case s.CatchUp == store.CatchUpOne || inTime:
-			f.Occurrences, f.MissedOccurrences = instants[n-1:], instants[:n-1]
+			f.Occurrences, f.MissedOccurrences = occurrenceTimes[n-1:], occurrenceTimes[:n-1]
 		default:
-			f.MissedOccurrences = instants
+			f.MissedOccurrences = occurrenceTimes
 		}
 	}
 	if next := line.Next(f.LastAt.Time(), since, location); !next.IsZero() {
@@ -95,7 +96,7 @@ func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.Oc
 // scheduleRunner creates the jobs of due schedules.
 type scheduleRunner struct {
 	store           Schedules
-	recurring       RecurringJobs
+	recurringJobs   RecurringJobs
 	log             *slog.Logger
 	replacements    sync.WaitGroup // calls of replaceRunning in progress
 	replacementDone chan struct{}  // receives a value when replaceRunning has finished
@@ -104,16 +105,16 @@ type scheduleRunner struct {
 }
 
 func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
-	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
+	return &scheduleRunner{store: s, recurringJobs: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
-// runDue handles at most maxSchedulesPerStep due schedules. It returns the time until it must be called again.
-func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
+// runDueSchedules handles at most maxSchedulesPerStep due schedules. It returns the time until it must be called again.
+func (r *scheduleRunner) runDueSchedules(ctx context.Context) (untilNext time.Duration, err error) {
 	limit := maxSchedulesPerStep
 	for range r.replacedSchedules.Range {
 		limit++
 	}
-	list, next, err := r.store.DueSchedules(ctx, r.recurring.BootID, limit)
+	list, untilNext, err := r.store.DueSchedules(ctx, r.recurringJobs.BootID, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -126,14 +127,14 @@ func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 			return 0, scheduleErr
 		}
 		err = errors.Join(err, scheduleErr) // an error of one schedule does not stop the others
-		next = 0
+		untilNext = 0
 	}
-	return next, err
+	return untilNext, err
 }
 
 // runSchedule creates the jobs of one due schedule, as PlanOccurrences has decided.
 func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
-	plan, err := PlanOccurrences(s, r.recurring.BootID, r.store.Now())
+	plan, err := PlanOccurrences(s, r.recurringJobs.BootID, r.store.Now())
 	if s.Damaged && err == nil {
 		err = errors.New(s.Note)
 	}
@@ -144,7 +145,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 			Note: err.Error()})
 		return ignoreScheduleGone(err)
 	}
-	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = r.recurring.UserLimits(s.UID)
+	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = r.recurringJobs.UserLimits(s.UID)
 	fired, err := r.runOccurrences(ctx, s.UID, plan)
 	if err != nil || len(fired.LeasedSeqs) == 0 {
 		return ignoreScheduleGone(err)
@@ -160,16 +161,16 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
-	plan.FailOverQuota = r.recurring.MakeRoomInQuota != nil
+	plan.FailOverQuota = r.recurringJobs.MakeRoomInQuota != nil
 	fired, err := r.store.RunOccurrences(ctx, plan)
-	var overQuota *store.QuotaError
-	if !errors.As(err, &overQuota) {
+	var quotaErr *store.QuotaError
+	if !errors.As(err, &quotaErr) {
 		return fired, err
 	}
-	total := *overQuota
+	total := *quotaErr
 	total.NeededBytes *= int64(len(plan.Occurrences))
-	if !r.recurring.MakeRoomInQuota(ctx, uid, &total) {
-		r.recurring.MakeRoomInQuota(ctx, uid, overQuota)
+	if !r.recurringJobs.MakeRoomInQuota(ctx, uid, &total) {
+		r.recurringJobs.MakeRoomInQuota(ctx, uid, quotaErr)
 	}
 	plan.FailOverQuota = false
 	return r.store.RunOccurrences(ctx, plan)
@@ -190,11 +191,12 @@ const replaceRetryDelay = 50 * time.Millisecond
 
 // replaceRunning ends the running jobs of a schedule and then creates the jobs of the plan. It creates them
 // even if the running jobs take long to end.
-func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
+func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest,
+	leasedSeqs []int64) {
 	for {
 		var endErr error
-		for _, seq := range leased {
-			endErr = errors.Join(endErr, r.recurring.EndJob(ctx, seq, uid))
+		for _, seq := range leasedSeqs {
+			endErr = errors.Join(endErr, r.recurringJobs.EndJob(ctx, seq, uid))
 		}
 		fired, err := r.runOccurrences(ctx, uid, plan)
 		if err = ignoreScheduleGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
@@ -206,7 +208,7 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 				break
 			}
 		}
-		leased = fired.LeasedSeqs
+		leasedSeqs = fired.LeasedSeqs
 	}
 	r.replacedSchedules.Delete(plan.Name)
 	queue.TrySend(r.replacementDone, struct{}{})

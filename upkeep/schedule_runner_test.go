@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// march parses a day of March and a time of day.
-func march(text string) queue.Millis {
+// parseMarch parses a day of March and a time of day.
+func parseMarch(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
 		panic(err)
@@ -27,10 +27,10 @@ func march(text string) queue.Millis {
 	return queue.MillisOf(t.AddDate(2026, 2, 0))
 }
 
-// formatMarch formats times in the format that march parses.
-func formatMarch(list []queue.Millis) string {
+// formatMarch formats times in the format that parseMarch parses.
+func formatMarch(times []queue.Millis) string {
 	var texts []string
-	for _, m := range list {
+	for _, m := range times {
 		texts = append(texts, strings.TrimSuffix(m.Time().Format("2 15:04:05.000"), ".000"))
 	}
 	return strings.Join(texts, ", ")
@@ -63,9 +63,9 @@ func TestPlan(t *testing.T) {
 		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
 	} {
 		s := store.Schedule{Name: "n", Cron: c.cron, TimeZone: "UTC", CatchUp: c.catchUp,
-			CreatedAt: march("1 12:00:00.000"),
-			LastAt:    march(c.last)}
-		f, err := PlanOccurrences(&s, "", march(c.now))
+			CreatedAt: parseMarch("1 12:00:00.000"),
+			LastAt:    parseMarch(c.last)}
+		f, err := PlanOccurrences(&s, "", parseMarch(c.now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,8 @@ func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
 		s := store.Schedule{Name: "n", Cron: "* * * * * *", TimeZone: "UTC", CatchUp: catchUp,
-			LastAt: march("1 12:00:00.000")}
-		f, err := PlanOccurrences(&s, "", march("1 12:00:00.000").Add(50*365*24*time.Hour))
+			LastAt: parseMarch("1 12:00:00.000")}
+		f, err := PlanOccurrences(&s, "", parseMarch("1 12:00:00.000").Add(50*365*24*time.Hour))
 		if got := [2]int{len(f.Occurrences), len(f.MissedOccurrences)}; err != nil || got != want {
 			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
@@ -94,11 +94,12 @@ func TestPlanIsBounded(t *testing.T) {
 // Jitter delays an occurrence by the same time in every plan. Whether the occurrence is late depends on its
 // delayed time.
 func TestPlanWithJitter(t *testing.T) {
-	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
+	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour,
+		LastAt: parseMarch("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastAt)
-	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 || f.NextAt != march("2 03:00:00.000") ||
+	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 || f.NextAt != parseMarch("2 03:00:00.000") ||
 		f.DueAt <= f.NextAt ||
-		f.DueAt >= march("2 04:00:00.000") {
+		f.DueAt >= parseMarch("2 04:00:00.000") {
 		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
 	due := f.DueAt
@@ -107,8 +108,7 @@ func TestPlanWithJitter(t *testing.T) {
 		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarch(f.Occurrences) != want[0] ||
 			formatMarch(f.MissedOccurrences) != want[1] {
 			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarch(f.Occurrences),
-				formatMarch(f.MissedOccurrences),
-				err)
+				formatMarch(f.MissedOccurrences), err)
 		}
 	}
 }
@@ -124,12 +124,12 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 }
 
 // storeSchedule stores a schedule that runs the command "true". Its occurrences count from now on.
-func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
+func storeSchedule(s store.Store, name, cron string, configure func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
 	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
-	if set != nil {
-		set(&one)
+	if configure != nil {
+		configure(&one)
 	}
 	if !one.AtBoot {
 		f, err := PlanOccurrences(&one, "", s.Now())
@@ -145,16 +145,15 @@ func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) 
 	return one
 }
 
-func newRecurringJobs(boot string, end func(context.Context, int64, int) error) RecurringJobs {
-	return RecurringJobs{BootID: boot, EndJob: end, UserLimits: func(int) (string, int64, int64, int64) {
-		return "", 0, 0,
-			0
+func newRecurringJobs(bootID string, end func(context.Context, int64, int) error) RecurringJobs {
+	return RecurringJobs{BootID: bootID, EndJob: end, UserLimits: func(int) (string, int64, int64, int64) {
+		return "", 0, 0, 0
 	}}
 }
 
 // keepRunning calls Run until ctx ends. It calls Run again after each error.
 func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
-	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
+	d := dutiesFor(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
 	d.RecurringJobs = r
 	for ctx.Err() == nil {
 		if err := Run(ctx, d); err != nil {
@@ -164,28 +163,28 @@ func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
 }
 
 // outcomes returns the outcomes of a schedule's occurrences, oldest first.
-func outcomes(t *testing.T, s store.Store, name string) (list []string) {
+func outcomes(t *testing.T, s store.Store, name string) (texts []string) {
 	t.Helper()
 	_, runs, err := s.Schedule(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range slices.Backward(runs) {
-		list = append(list, fmt.Sprint(r.OccurrenceAt.Time().Format("15:04:05"), " ", r.Outcome))
+		texts = append(texts, fmt.Sprint(r.OccurrenceAt.Time().Format("15:04:05"), " ", r.Outcome))
 	}
-	return list
+	return texts
 }
 
 // withUpkeep calls the given function with a new store while Run is active. The clock is fake and starts at
 // midnight.
-func withUpkeep(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
+func withUpkeep(t *testing.T, r RecurringJobs, test func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() { keepRunning(ctx, s, r) })
-		do(s)
+		test(s)
 		cancel()
 		loop.Wait()
 	})

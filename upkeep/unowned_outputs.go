@@ -54,7 +54,7 @@ func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string
 }
 
 // searchDir searches one directory, and returns the number of files that it has marked as garbage.
-func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (found int, err error) {
+func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (markedCount int, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -66,17 +66,17 @@ func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time
 	for {
 		names, err := f.Readdirnames(filesPerSearchStep)
 		if errors.Is(err, io.EOF) {
-			return found, nil
+			return markedCount, nil
 		}
 		if err != nil {
-			return found, err
+			return markedCount, err
 		}
 		refs, err := s.MarkUnownedOutputs(ctx, writtenSince(dir, names, since))
-		if found += len(refs); err != nil || found >= maxFoundFiles {
-			return found, err
+		if markedCount += len(refs); err != nil || markedCount >= maxFoundFiles {
+			return markedCount, err
 		}
 		if len(names) == filesPerSearchStep && !sleep(ctx, searchPause) {
-			return found, ctx.Err()
+			return markedCount, ctx.Err()
 		}
 	}
 }

@@ -22,7 +22,7 @@ type ownerlessStore struct {
 
 	callCount, failingCalls int      // number of calls until now, and how many of the first calls fail
 	foundRefs               []string // files that were marked as garbage
-	steps                   []int    // for each call: the number of files that it has checked
+	checkedCounts           []int    // for each call: the number of files that it has checked
 }
 
 func (o *ownerlessStore) MarkUnownedOutputs(_ context.Context, refs []string) (unowned []string, err error) {
@@ -31,7 +31,7 @@ func (o *ownerlessStore) MarkUnownedOutputs(_ context.Context, refs []string) (u
 	if o.callCount++; o.callCount <= o.failingCalls {
 		return nil, queue.ErrNoSpace
 	}
-	o.steps = append(o.steps, len(refs))
+	o.checkedCounts = append(o.checkedCounts, len(refs))
 	for _, ref := range refs {
 		if ref[0] == '7' && !slices.Contains(o.foundRefs, ref) {
 			unowned = append(unowned, ref)
@@ -43,10 +43,10 @@ func (o *ownerlessStore) MarkUnownedOutputs(_ context.Context, refs []string) (u
 
 // foundFiles returns the files that MarkUnownedOutputs has found, and how many files each of its calls has
 // checked.
-func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
+func (o *ownerlessStore) foundFiles() (foundRefs []string, checkedCounts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.foundRefs), slices.Clone(o.steps)
+	return slices.Clone(o.foundRefs), slices.Clone(o.checkedCounts)
 }
 
 // RunUnownedSearch searches all directories in steps, immediately and every six hours. If one directory is

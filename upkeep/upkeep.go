@@ -69,12 +69,12 @@ type Duties struct {
 //
 // Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, d Duties) error {
-	l := loop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.RecurringJobs, d.Log)}
+	l := upkeepLoop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.RecurringJobs, d.Log)}
 	defer l.schedules.replacements.Wait()
 	last := time.Now()
 	for {
 		counts := d.Timers.Counts()
-		delay, err := l.pass(ctx)
+		delay, err := l.runPass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -97,18 +97,18 @@ func Run(ctx context.Context, d Duties) error {
 	}
 }
 
-// loop is the state of Run between its passes.
-type loop struct {
+// upkeepLoop is the state of Run between its passes.
+type upkeepLoop struct {
 	Duties
 	schedules       *scheduleRunner
 	retentionDoneAt time.Time // when applyRetention last left nothing to remove
 }
 
-// pass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
-func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
+// runPass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
+func (l *upkeepLoop) runPass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
-	finish := func(more bool, failed error) {
-		if err = cmp.Or(err, failed); more {
+	finish := func(more bool, stepErr error) {
+		if err = cmp.Or(err, stepErr); more {
 			delay = 0
 		}
 	}
@@ -127,18 +127,18 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 		finish(purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs))
 	}
 	if err == nil {
-		var next time.Duration
-		next, err = l.schedules.runDue(ctx)
-		delay = min(delay, next)
+		var untilNext time.Duration
+		untilNext, err = l.schedules.runDueSchedules(ctx)
+		delay = min(delay, untilNext)
 	}
 	return delay, err
 }
 
-// waitForPass waits for the given time. It returns earlier if the store's counts differ from the given ones, if the
-// store signals an earlier timer, if a running job was replaced, or if Wake has a value. It returns true if Wake had
+// waitForPass waits for maxWait. It returns earlier if the store's counts differ from the given ones, if the store
+// signals an earlier timer, if a running job was replaced, or if Wake has a value. wakeReceived is true if Wake had
 // a value.
-func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
-	timer := time.NewTimer(wait)
+func (l *upkeepLoop) waitForPass(ctx context.Context, counts store.Counts, maxWait time.Duration) (wakeReceived bool) {
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	changes := time.NewTicker(maxDelayAfterChange)
 	defer changes.Stop()

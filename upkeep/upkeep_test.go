@@ -19,11 +19,11 @@ import (
 // fakeStore is a store without schedules. It records the calls of Run.
 type fakeStore struct {
 	noSchedules
-	next          time.Duration   // time that Promote returns
-	err           error           // error that Promote returns
+	promoteDelay  time.Duration   // time that Promote returns
+	promoteErr    error           // error that Promote returns
 	promoteCalls  []time.Duration // for each call of Promote: the time since the start of the test
 	startedAt     time.Time       // start of the test
-	dueSooner     chan struct{}   // channel that PromoteHints returns
+	promoteHints  chan struct{}   // channel that PromoteHints returns
 	refs          []string        // files that DeletableOutputs returns
 	failingPurges int             // number of PurgeOutputs calls that fail before one succeeds
 	idleChecks    int             // number of calls of OnIdleCheck
@@ -43,12 +43,12 @@ func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
 func (k *fakeStore) OwnRetentionQueues(context.Context) ([]store.OwnRetentionQueue, error) {
 	return k.ownRetentionQueues, nil
 }
-func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
+func (k *fakeStore) TrimJobs(ctx context.Context, name string, maxJobs int64, limit int) (bool, error) {
 	if name != "" {
-		k.trimCalls = append(k.trimCalls, fmt.Sprint("jobs of ", name, " ", keep))
+		k.trimCalls = append(k.trimCalls, fmt.Sprint("jobs of ", name, " ", maxJobs))
 		return false, nil
 	}
-	excess := store.Counts{States: k.endedCounts}.UnderGeneralRetention() - keep
+	excess := store.Counts{States: k.endedCounts}.UnderGeneralRetention() - maxJobs
 	if excess <= 0 {
 		return false, nil
 	}
@@ -56,8 +56,8 @@ func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit
 		int(min(excess, int64(limit))), nil)
 	return int64(n) < excess, err
 }
-func (k *fakeStore) TrimQueueOutputs(_ context.Context, name string, keep int64) (bool, error) {
-	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs of ", name, " ", keep))
+func (k *fakeStore) TrimQueueOutputs(_ context.Context, name string, maxBytes int64) (bool, error) {
+	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs of ", name, " ", maxBytes))
 	return false, nil
 }
 func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit int, _ *int) (int, error) {
@@ -76,22 +76,22 @@ func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit 
 		(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 	return n, nil
 }
-func (k *fakeStore) TrimEvents(_ context.Context, before queue.Millis, keep int64) (bool, error) {
+func (k *fakeStore) TrimEvents(_ context.Context, before queue.Millis, maxEvents int64) (bool, error) {
 	k.trimCalls = append(k.trimCalls, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ",
-		keep))
+		maxEvents))
 	return false, nil
 }
 
 func (k *fakeStore) Promote(context.Context) (time.Duration, error) {
 	k.promoteCalls = append(k.promoteCalls, time.Since(k.startedAt))
-	return k.next, k.err
+	return k.promoteDelay, k.promoteErr
 }
-func (k *fakeStore) TrimOutputs(_ context.Context, keep int64) (bool, error) {
-	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs ", keep))
+func (k *fakeStore) TrimOutputs(_ context.Context, maxBytes int64) (bool, error) {
+	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs ", maxBytes))
 	return false, nil
 }
 func (k *fakeStore) Rerank(context.Context) (bool, error) { return false, nil }
-func (k *fakeStore) PromoteHints() <-chan struct{}        { return k.dueSooner }
+func (k *fakeStore) PromoteHints() <-chan struct{}        { return k.promoteHints }
 func (k *fakeStore) DeletableOutputs(_ context.Context, limit int) ([]string, error) {
 	return k.refs[:min(limit, len(k.refs))], nil
 }
@@ -112,9 +112,9 @@ func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule,
 	return nil, time.Hour, nil
 }
 
-// dutiesOn returns the Duties for a store that has all parts, with a retention and a function that deletes
+// dutiesFor returns the Duties for a store that has all parts, with a retention and a function that deletes
 // files.
-func dutiesOn[S interface {
+func dutiesFor[S interface {
 	Timers
 	Retainer
 	DeletableOutputs
@@ -128,18 +128,18 @@ func dutiesOn[S interface {
 
 // runUpkeep calls the given function while Run is active on a store. It returns the number of deleted files
 // and the error of Run.
-func runUpkeep(t *testing.T, k *fakeStore, during func()) (purged int, err error) {
-	return runUpkeepWith(t, k, Retention{}, during)
+func runUpkeep(t *testing.T, k *fakeStore, action func()) (purged int, err error) {
+	return runUpkeepWith(t, k, Retention{}, action)
 }
 
 // runUpkeepWith is like runUpkeep, but with the given retention.
-func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purged int, err error) {
+func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, action func()) (purged int, err error) {
 	synctest.Test(t, func(t *testing.T) {
-		k.startedAt, k.dueSooner = time.Now(), make(chan struct{}, 1)
+		k.startedAt, k.promoteHints = time.Now(), make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			d := dutiesOn(k, func() Retention { return r }, func(_ context.Context, refs []string) bool {
+			d := dutiesFor(k, func() Retention { return r }, func(_ context.Context, refs []string) bool {
 				if k.failingPurges--; k.failingPurges >= 0 {
 					return false
 				}
@@ -150,7 +150,7 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purg
 			done <- Run(ctx, d)
 		}()
 		synctest.Wait()
-		during()
+		action()
 		synctest.Wait()
 		cancel()
 		err = <-done
@@ -161,7 +161,7 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purg
 // Run makes a pass at least every 30 s, even if nothing is due earlier. So upkeep is at most 30 s
 // late after the clock was set or the machine has slept.
 func TestRunPassesEvery30Seconds(t *testing.T) {
-	k := &fakeStore{next: time.Hour}
+	k := &fakeStore{promoteDelay: time.Hour}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 // After jobs were enqueued, have ended or were removed, the next pass starts within 5 s. Such a change may make a
 // user exceed a limit, or files may have to be removed.
 func TestChangesStartPassWithin5Seconds(t *testing.T) {
-	k := &fakeStore{next: time.Hour}
+	k := &fakeStore{promoteDelay: time.Hour}
 	_, err := runUpkeep(t, k, func() {
 		time.Sleep(7 * time.Second)
 		k.enqueuedTotal.Add(1)
@@ -186,7 +186,7 @@ func TestChangesStartPassWithin5Seconds(t *testing.T) {
 
 // The files of removed jobs are deleted even if the disk is full and the store cannot write.
 func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
-	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace, refs: make([]string, 7)}
+	k := &fakeStore{promoteDelay: time.Hour, promoteErr: queue.ErrNoSpace, refs: make([]string, 7)}
 	if purged, err := runUpkeep(t, k, func() {}); err != nil || purged != 7 {
 		t.Errorf("deleted %d of 7 files, %v", purged, err)
 	}
@@ -195,10 +195,10 @@ func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
 // Run makes a pass when something is due. It makes one immediately when the store signals that something is
 // due.
 func TestRunPassesWhenDue(t *testing.T) {
-	k := &fakeStore{next: 2 * time.Second}
+	k := &fakeStore{promoteDelay: 2 * time.Second}
 	_, err := runUpkeep(t, k, func() {
 		time.Sleep(4500 * time.Millisecond)
-		k.dueSooner <- struct{}{}
+		k.promoteHints <- struct{}{}
 	})
 	if err != nil || len(k.promoteCalls) != 4 || k.promoteCalls[2] != 4*time.Second ||
 		k.promoteCalls[3] != 4500*time.Millisecond {
@@ -211,7 +211,7 @@ func TestRunPassesWhenDue(t *testing.T) {
 func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		k := &fakeStore{next: 100 * time.Millisecond, dueSooner: make(chan struct{}), startedAt: started}
+		k := &fakeStore{promoteDelay: 100 * time.Millisecond, promoteHints: make(chan struct{}), startedAt: started}
 		wake := make(chan struct{})
 		var passes []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
@@ -221,7 +221,7 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 				passes = append(passes, time.Since(started))
 				return Retention{}
 			}
-			d := dutiesOn(k, retention, func(context.Context, []string) bool { return true })
+			d := dutiesFor(k, retention, func(context.Context, []string) bool { return true })
 			d.Wake = wake
 			done <- Run(ctx, d)
 		}()
@@ -241,11 +241,11 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 
 // After a temporary error of the store, Run tries again a second later. It returns a permanent error.
 func TestRunRetriesAfterStoreFailure(t *testing.T) {
-	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace}
+	k := &fakeStore{promoteDelay: time.Hour, promoteErr: queue.ErrNoSpace}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.promoteCalls) != 3 {
 		t.Errorf("temporary errors: passes after %v, %v", k.promoteCalls, err)
 	}
-	k = &fakeStore{err: queue.ErrOutcomeUnknown}
+	k = &fakeStore{promoteErr: queue.ErrOutcomeUnknown}
 	if _, err := runUpkeep(t, k, func() {}); !errors.Is(err, queue.ErrOutcomeUnknown) {
 		t.Errorf("permanent error: Run returned %v", err)
 	}
@@ -254,7 +254,7 @@ func TestRunRetriesAfterStoreFailure(t *testing.T) {
 // Output files that belong to no attempt are deleted in steps, without pauses. After that, the store removes
 // them from its list.
 func TestGarbageIsDeleted(t *testing.T) {
-	k := &fakeStore{next: time.Hour, refs: make([]string, 2*maxFilesPerSweep+7)}
+	k := &fakeStore{promoteDelay: time.Hour, refs: make([]string, 2*maxFilesPerSweep+7)}
 	purged, err := runUpkeep(t, k, func() {})
 	if err != nil || purged != 2*maxFilesPerSweep+7 || len(k.refs) != 0 {
 		t.Errorf("%d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
@@ -263,7 +263,7 @@ func TestGarbageIsDeleted(t *testing.T) {
 
 // Output files that cannot be deleted stay in the list of the store until they are deleted.
 func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
-	k := &fakeStore{next: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
+	k := &fakeStore{promoteDelay: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
 	purged, err := runUpkeep(t, k, func() { time.Sleep(50 * time.Second) })
 	if err != nil || purged != 0 || len(k.refs) != 2 {
 		t.Errorf("while deletion fails: %d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
@@ -278,7 +278,7 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 // Retention removes jobs and events in steps, without pauses: those beyond their maximum age, and those beyond
 // their maximum number.
 func TestRetentionWorksInSteps(t *testing.T) {
-	k := &fakeStore{next: time.Hour}
+	k := &fakeStore{promoteDelay: time.Hour}
 	k.endedCounts[queue.Completed], k.endedCounts[queue.Dead] = 2*maxRemovedPerStep+1, 5
 	_, err := runUpkeepWith(t, k, Retention{AgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour,
 		queue.Dead: 0}, EventAge: time.Minute, MaxEvents: 9, MaxOutputBytes: 8}, func() {})
@@ -287,7 +287,7 @@ func TestRetentionWorksInSteps(t *testing.T) {
 	if err != nil || !slices.Equal(k.removals, want) || k.trimCalls[0] != "1m0s 9" || k.trimCalls[1] != "outputs 8" {
 		t.Errorf("retention by age: removals %q, trims %q, %v", k.removals, k.trimCalls, err)
 	}
-	k = &fakeStore{next: time.Hour}
+	k = &fakeStore{promoteDelay: time.Hour}
 	k.endedCounts[queue.Completed], k.endedCounts[queue.Cancelled] = 150, 30
 	_, err = runUpkeepWith(t, k, Retention{MaxJobs: 50}, func() {})
 	want = []string{"[completed cancelled] 100 older than 0s", "[completed cancelled] 30 older than 0s"}
@@ -299,7 +299,7 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // The retention of a queue applies to the jobs of the queue. For each value that the queue does not set, the
 // general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
-	k := &fakeStore{next: time.Hour, ownRetentionQueues: []store.OwnRetentionQueue{
+	k := &fakeStore{promoteDelay: time.Hour, ownRetentionQueues: []store.OwnRetentionQueue{
 		{Name: "bulk", Jobs: 6, OutputBytes: 10}, {Name: "full", Jobs: 5, OutputBytes: 9},
 		{Name: "left", Jobs: 9, OutputBytes: 99}}}
 	retentionOf := func(name string) store.Retention {
@@ -326,8 +326,8 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 // quotaStore is a store in which only the bytes of users exceed a limit.
 type quotaStore struct {
 	Retainer
-	bytes map[int]int64 // by uid
-	steps int           // number of TrimUserData calls that report that more can be removed
+	bytes          map[int]int64 // by uid
+	remainingSteps int           // number of TrimUserData calls that report that more can be removed
 }
 
 func (q *quotaStore) Now() queue.Millis { return 0 }
@@ -336,9 +336,9 @@ func (q *quotaStore) TrimEvents(context.Context, queue.Millis, int64) (bool, err
 	return false, nil
 }
 
-func (q *quotaStore) UsersOverBytes(keep int64) (list []store.UserBytes) {
+func (q *quotaStore) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
 	for uid, n := range q.bytes {
-		if n > keep {
+		if n > maxBytes {
 			list = append(list, store.UserBytes{UID: uid, Bytes: n})
 		}
 	}
@@ -346,16 +346,16 @@ func (q *quotaStore) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-func (q *quotaStore) TrimUserData(_ context.Context, uid int, keep int64) (bool, error) {
-	q.bytes[uid] = keep
-	q.steps--
-	return q.steps >= 0, nil
+func (q *quotaStore) TrimUserData(_ context.Context, uid int, maxBytes int64) (bool, error) {
+	q.bytes[uid] = maxBytes
+	q.remainingSteps--
+	return q.remainingSteps >= 0, nil
 }
 
 // Retention trims only users whose jobs hold more bytes than the limit. It reports that more can be removed
 // while the store says so for any of these users. Without a limit, it trims no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
-	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}
+	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, remainingSteps: 1}
 	if more, err := applyRetention(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {
 		t.Errorf("without a limit: user 2 holds %d bytes, more %t, %v; want 99 and no more", s.bytes[2], more, err)
 	}

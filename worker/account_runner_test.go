@@ -12,9 +12,9 @@ import (
 
 // newAccountRunner creates the directory for the runners of an account, and a runner in it. It records the
 // runner in the store.
-func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner {
+func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunner {
 	t.Helper()
-	dir := filepath.Join(root, "as-x")
+	dir := filepath.Join(rootDir, "as-x")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +51,9 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			f.sync()
 			s.enqueue(0)
 			start, _ := awaitFrame[*wire.Start](t, f, 1)
-			f.send(successResult(start.Lease, longRun))
+			f.send(successResult(start.Lease, longRunTime))
 			s.awaitState(1, queue.Completed)
-			check(t, "workers", len(p.ListWorkers(t.Context())), 1)
+			checkEqual(t, "workers", len(p.ListWorkers(t.Context())), 1)
 		})
 	}
 }
@@ -82,9 +82,9 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 		t.Error("the job was not returned to the queue first")
 	}
 	unknownRunner.mu.Lock()
-	check(t, "connections to the unknown runner", unknownRunner.epochs, []int64(nil))
+	checkEqual(t, "connections to the unknown runner", unknownRunner.epochs, []int64(nil))
 	unknownRunner.mu.Unlock()
-	f.send(successResult(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRunTime))
 	s.awaitState(1, queue.Completed)
-	check(t, "attempts", s.job(1).StartedAttempts, 1)
+	checkEqual(t, "attempts", s.job(1).StartedAttempts, 1)
 }

@@ -100,8 +100,8 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 // shortageTracker tracks starts that fail for lack of resources. If one job cannot start, only this job is
 // postponed. If several jobs cannot start within a short time, the pool also pauses its claims.
 type shortageTracker struct {
-	lastSeq int64     // job number of the last failed start
-	lastAt  time.Time // time of the last failed start
+	lastFailedSeq int64     // job number of the last failed start
+	lastFailureAt time.Time // time of the last failed start
 	// nextPause is the length of the next pause of claims.
 	nextPause time.Duration
 }
@@ -113,8 +113,8 @@ const shortageWindow = 5 * time.Second
 // recordFailedStart records that a job could not be started for lack of resources. It returns true if the
 // start of another job has failed shortly before, so that the whole machine seems to lack resources.
 func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
-	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
-	s.lastSeq, s.lastAt = seq, now
+	machineWide := s.lastFailedSeq != 0 && s.lastFailedSeq != seq && now.Sub(s.lastFailureAt) < shortageWindow
+	s.lastFailedSeq, s.lastFailureAt = seq, now
 	return machineWide
 }
 
@@ -145,7 +145,7 @@ func (l *loop) updateMeanRunTime(r *wire.Result) {
 func (p *Pool) ThroughputPerMinute() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRates.sum(time.Now())
+	return p.endedCounts.sum(time.Now())
 }
 
 // QueueThroughputsPerMinute returns, for each queue, the number of attempts whose end was recorded in the
@@ -153,11 +153,11 @@ func (p *Pool) ThroughputPerMinute() int {
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRates.sumsByQueue(time.Now())
+	return p.endedCounts.sumsByQueue(time.Now())
 }
 
-// endedRates counts the attempts that ended in the last minute, in total and by queue.
-type endedRates struct {
+// endedCounts counts the attempts that ended in the last minute, in total and by queue.
+type endedCounts struct {
 	total        minuteCounts
 	byQueue      map[string]*minuteCounts
 	newestSecond int64 // newest Unix second in which an attempt was counted
@@ -180,7 +180,7 @@ const maxQueueCounters = 4096
 
 // add counts one ended attempt. If the queue is unknown, queueName is "" and the attempt counts only in the
 // total.
-func (r *endedRates) add(queueName string, now time.Time) {
+func (r *endedCounts) add(queueName string, now time.Time) {
 	r.discardOld(now)
 	r.total[r.newestSecond%60]++
 	counts := r.byQueue[queueName]
@@ -198,13 +198,13 @@ func (r *endedRates) add(queueName string, now time.Time) {
 }
 
 // sum returns the number of ended attempts in the minute before now.
-func (r *endedRates) sum(now time.Time) int {
+func (r *endedCounts) sum(now time.Time) int {
 	r.discardOld(now)
 	return r.total.sum()
 }
 
 // sumsByQueue returns the number of ended attempts per queue in the minute before now.
-func (r *endedRates) sumsByQueue(now time.Time) map[string]int {
+func (r *endedCounts) sumsByQueue(now time.Time) map[string]int {
 	r.discardOld(now)
 	sums := map[string]int{}
 	for queueName, counts := range r.byQueue {
@@ -214,7 +214,7 @@ func (r *endedRates) sumsByQueue(now time.Time) map[string]int {
 }
 
 // discardOld clears counts that are older than a minute, and removes queues without remaining counts.
-func (r *endedRates) discardOld(now time.Time) {
+func (r *endedCounts) discardOld(now time.Time) {
 	second := max(r.newestSecond, now.Unix())
 	if second == r.newestSecond {
 		return

@@ -17,8 +17,8 @@ import (
 
 // callResult contains the results of Cancel or a similar call.
 type callResult struct {
-	leased bool // the first result; for most calls, whether the job is leased
-	err    error
+	isLeased bool // the first result; for most calls, whether the job is leased
+	err      error
 }
 
 // cancelAsync cancels a job in the background on behalf of uid 7.
@@ -53,11 +53,11 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	f.sync()
 	checkUnanswered(t, answer, "while the job waits")
 	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, "")
 	ended, released, cancelled := s.reportCounts(1)
-	check(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	checkEqual(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 }
 
 // Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
@@ -66,18 +66,18 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	release := s.blockSettlements()
-	end := successResult(lease(1), longRun)
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	waitUntil(t, "the settlement has begun", s.isBlocking)
 	checkUnanswered(t, answer, "before the end was stored")
 	release()
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 	s.checkEndedBy(1, 7, "cancel")
-	check(t, "dropped", len(receivedFrames[*wire.Drop](f)), 0)
+	checkEqual(t, "dropped", len(receivedFrames[*wire.Drop](f)), 0)
 }
 
 // If a job starts while Cancel tries to take it back, Cancel kills the job.
@@ -90,12 +90,12 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)})
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	checkUnanswered(t, answer, "before the end")
-	end := successResult(lease(1), longRun)
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
@@ -109,11 +109,11 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	leased, err := p.Cancel(ended, 1, 7)
-	check(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
-	f.send(successResult(lease(1), longRun))
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
+	f.send(successResult(lease(1), longRunTime))
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Completed, "")
-	check(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
+	checkEqual(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
 }
 
 // WatchEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
@@ -122,16 +122,16 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	p.WatchEnd(1)
 	watch, _ := awaitFrame[*wire.ReportImmediately](t, f, 1)
-	check(t, "watched lease", watch.Lease, lease(1))
+	checkEqual(t, "watched lease", watch.Lease, lease(1))
 	p.WatchEnd(2)
 	p.WatchEnd(3)()
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	watch, _ = awaitFrame[*wire.ReportImmediately](t, f, 2)
-	check(t, "watched lease", watch.Lease, lease(2))
+	checkEqual(t, "watched lease", watch.Lease, lease(2))
 	s.awaitState(2, queue.Processing)
-	f.send(successResult(lease(2), longRun))
+	f.send(successResult(lease(2), longRunTime))
 	s.awaitState(3, queue.Processing)
-	check(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
+	checkEqual(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
 }
 
 // A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
@@ -139,7 +139,7 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},
-		"ended":      successResult(lease(1), longRun),
+		"ended":      successResult(lease(1), longRunTime),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, f, p := startPool(t, 1)
@@ -153,9 +153,9 @@ func TestReadEndsWithItsLease(t *testing.T) {
 				answer <- callResult{ok, err}
 			}()
 			read, _ := awaitFrame[*wire.ReadOutput](t, f, 1)
-			check(t, "read", []any{read.Lease, read.Wait}, []any{lease(1), true})
+			checkEqual(t, "read", []any{read.Lease, read.Wait}, []any{lease(1), true})
 			f.send(end)
-			check(t, "answer", receive(t, "the end of the read", answer), callResult{false, nil})
+			checkEqual(t, "answer", receive(t, "the end of the read", answer), callResult{false, nil})
 		})
 	}
 }
@@ -175,14 +175,15 @@ func TestScaleDownEndsYoungestJobs(t *testing.T) {
 		p.WaitForScaleDown(t.Context(), 0, nil)
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(2), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
-	end := successResult(lease(2), longRun)
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(2), Cause: int64(queue.EndStopped),
+		Grace: 3 * time.Second})
+	end := successResult(lease(2), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	receive(t, "the result of WaitForScaleDown", done)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, queue.ReasonStopped)
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 1)
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 1)
 }
 
 // signalingContext is a context that sends to waitSignal when a caller waits for its end.
@@ -212,9 +213,9 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
 	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
 	p.SetWantedWorkers(2)
-	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	f.send(successResult(lease(1), longRun), successResult(lease(2), longRun))
+	checkEqual(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	f.send(successResult(lease(1), longRunTime), successResult(lease(2), longRunTime))
 	f.sync()
 }
 
@@ -237,13 +238,13 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	answer := change(queue.VerbHold)
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)})
-	check(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
-	check(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
+	checkEqual(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
+	checkEqual(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
 		callResult{true, worker.ErrAttemptStarted})
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	f.send(successResult(lease(1), longRun))
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	f.send(successResult(lease(1), longRunTime))
 	s.awaitState(1, queue.Completed)
-	check(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
+	checkEqual(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
 
 	s.enqueue(0)
 	drop, _ := awaitFrame[*wire.Drop](t, f, 3)
@@ -258,7 +259,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 		t.Error(err)
 	}
 	s.checkState(2, queue.Held, "")
-	check(t, "leased", len(s.leasedJobs()), 0)
+	checkEqual(t, "leased", len(s.leasedJobs()), 0)
 }
 
 // If the end of a job is just being stored, ChangeUnstarted waits until it is stored, and returns false,
@@ -267,7 +268,7 @@ func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	waitUntil(t, "the end is being stored", s.isBlocking)
 	answer := make(chan callResult, 1)
 	called := make(chan struct{})
@@ -278,7 +279,7 @@ func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	}()
 	<-called
 	release()
-	check(t, "answer", receive(t, "an answer", answer), callResult{false, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{false, nil})
 	s.checkState(1, queue.Completed, "")
 }
 
@@ -312,8 +313,8 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.EndAttempt](t, f, 1)
-	f.send(successResult(lease(1), longRun))
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
+	f.send(successResult(lease(1), longRunTime))
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
 
 // Requeue ends a running job and returns it to the queue. The attempt does not count.
@@ -321,23 +322,24 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	got, err := p.Signal(t.Context(), 1, 10)
-	check(t, "answer to the signal", callResult{got, err}, callResult{true, nil})
+	checkEqual(t, "answer to the signal", callResult{got, err}, callResult{true, nil})
 	signal, _ := awaitFrame[*wire.Signal](t, f, 1)
-	check(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
+	checkEqual(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
 	got, err = p.Signal(t.Context(), 2, 10)
-	check(t, "signal to a job that does not run", callResult{got, err}, callResult{false, nil})
+	checkEqual(t, "signal to a job that does not run", callResult{got, err}, callResult{false, nil})
 	answer := make(chan callResult, 1)
 	go func() {
 		leased, err := p.Requeue(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped),
+		Grace: 3 * time.Second})
 	f.ignoreStarts()
-	end := successResult(lease(1), longRun)
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	if j := s.job(1); j.Attempts != 0 || j.StartedAttempts != 1 {
 		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.StartedAttempts)
 	}
@@ -364,10 +366,10 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	end := successResult(lease(1), longRun)
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
-	check(t, "answer", receive(t, "an answer", cancelled), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", cancelled), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
@@ -395,17 +397,17 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	}
 	p, _ := runPoolAt(t, s, foreign, 1)
 	refs := []string{"1-1", "2-1"}
-	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
+	checkEqual(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	for _, f := range []*fakeRunner{first, other} {
 		purge, _ := awaitFrame[*wire.PurgeOutputs](t, f, 1)
-		check(t, "files to be deleted", purge.Refs, refs)
+		checkEqual(t, "files to be deleted", purge.Refs, refs)
 	}
 	for _, f := range []*fakeRunner{first, other} {
 		f.setUnresponsive(true)
-		check(t, "deleted while one runner does not answer", p.PurgeOutputs(t.Context(), refs), false)
+		checkEqual(t, "deleted while one runner does not answer", p.PurgeOutputs(t.Context(), refs), false)
 		f.setUnresponsive(false)
 	}
-	check(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
+	checkEqual(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
 }
 
 // If a user ends another user's job, the job's grace period is at most that of a stop, even if its
@@ -421,11 +423,11 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "grace", kill.Grace, runner.StopGrace())
-	end := successResult(lease(1), longRun)
+	checkEqual(t, "grace", kill.Grace, runner.StopGrace())
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 9, -1
 	f.send(end)
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
 // In each directory of runners, PurgeOutputs uses the newest of those that answer.
@@ -443,9 +445,9 @@ func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
 	p, _ := runPoolAt(t, s, foreign, 1)
 	refs := []string{"1-1"}
-	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
-	check(t, "requests to the old and the new runner",
+	checkEqual(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
+	checkEqual(t, "requests to the old and the new runner",
 		[]int{len(receivedFrames[*wire.PurgeOutputs](old)), len(receivedFrames[*wire.PurgeOutputs](newest))}, []int{0, 1})
 	newest.setUnresponsive(true)
-	check(t, "deleted while the newest hangs", p.PurgeOutputs(t.Context(), refs), true)
+	checkEqual(t, "deleted while the newest hangs", p.PurgeOutputs(t.Context(), refs), true)
 }

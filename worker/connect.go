@@ -26,12 +26,12 @@ const (
 	// adoptTimeout is how long a starting service waits until it has adopted the jobs of earlier services.
 	// After that, it serves requests and claims jobs. It adopts the remaining jobs when their runners answer.
 	adoptTimeout = time.Second
-	// replaceAfter is how long the runner for new jobs may be unreachable before the pool starts another one.
-	replaceAfter    = 2 * time.Second
-	contactRetryMin = 10 * time.Millisecond
-	contactRetryMax = time.Second
-	spawnRetryMin   = 100 * time.Millisecond
-	spawnRetryMax   = 30 * time.Second
+	// replaceRunnerAfter is how long the runner for new jobs may be unreachable before the pool starts another one.
+	replaceRunnerAfter = 2 * time.Second
+	contactRetryMin    = 10 * time.Millisecond
+	contactRetryMax    = time.Second
+	spawnRetryMin      = 100 * time.Millisecond
+	spawnRetryMax      = 30 * time.Second
 	// launcherRetryMax is the longest retry delay while no launcher is available. It can be short, because a
 	// failed request to the launcher costs little.
 	launcherRetryMax = time.Second
@@ -126,19 +126,19 @@ const maxUnknownRunners = 16
 // account can create any files in the directory of its runners. So contactsFor ignores an unrecorded runner
 // in the directory of an account, except if this is the account that jobs run as now. It returns at most
 // maxUnknownRunners unrecorded runners of accounts.
-func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*runnerContact) {
+func (p *Pool) contactsFor(dirs, recordedDirs []string, maxAssignedSeq int64) (contacts []*runnerContact) {
 	unknown := 0
 	for _, dir := range dirs {
 		c := &runnerContact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
-		if runner.HasSwitchedAccount(dir) && !slices.Contains(recorded, dir) {
+		if runner.HasSwitchedAccount(dir) && !slices.Contains(recordedDirs, dir) {
 			c.origin = contactUnknown
 			if unknown++; unknown > maxUnknownRunners || filepath.Dir(dir) != p.cfg.RunnerLocation.NewRunnersDir() {
 				continue
 			}
 		}
-		list = append(list, c)
+		contacts = append(contacts, c)
 	}
-	return list
+	return contacts
 }
 
 // connectOrRecover connects to a runner, or recovers it if it is dead, and passes the result to Run. It
@@ -155,7 +155,7 @@ func (l *loop) connectOrRecover(c *runnerContact) {
 				l.post(func() error { return l.finishContact(c, f) })
 				return
 			}
-			if !logged && c.unreachableDeadline(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
+			if !logged && c.unreachableDeadline(replaceRunnerAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
 				l.cfg.Log.Error("the service cannot find out which jobs of a runner have ended, so these jobs stay in state "+
 					"processing; trying again; see: queuectl doctor", "dir", c.dir, "error", err)
@@ -170,20 +170,20 @@ func (l *loop) connectOrRecover(c *runnerContact) {
 
 // tryContact tries once to connect to a runner or to recover it. If it returns an error, the caller
 // retries.
-func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResult, err error) {
+func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contactResult, err error) {
 	alive, err := runner.IsAlive(c.dir)
 	if err != nil {
-		return f, err
+		return result, err
 	}
 	if !alive {
-		f.deadRunner, err = p.recoverRunner(ctx, c)
-		return f, err
+		result.deadRunner, err = p.recoverRunner(ctx, c)
+		return result, err
 	}
 	// Use a new epoch for each try to connect. The runner may have accepted the previous epoch, although
 	// its answer came too late, and it accepts only higher ones.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
-		return f, err
+		return result, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
@@ -192,7 +192,7 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResul
 	case errors.Is(err, runner.ErrNewerDatabase) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
-		return f, err
+		return result, err
 	}
 	if newestSeq := client.NewestJobSeq(); c.origin.existedAtStart() && newestSeq > c.maxAssignedSeq &&
 		!runner.HasSwitchedAccount(c.dir) {
@@ -220,25 +220,25 @@ func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 }
 
 // finishContact handles the result of a contact. It runs in Run's goroutine.
-func (l *loop) finishContact(c *runnerContact, f contactResult) error {
-	if f.err != nil {
-		return f.err
+func (l *loop) finishContact(c *runnerContact, result contactResult) error {
+	if result.err != nil {
+		return result.err
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
 	lastFoundAtStart := c.origin.existedAtStart() && !l.runners.hasUnadoptedLocked()
 	state := connOther
-	if c.origin == contactCurrent || f.client != nil && l.runners.canTakeNewJobs(f.client) {
+	if c.origin == contactCurrent || result.client != nil && l.runners.canTakeNewJobs(result.client) {
 		state = connCurrent
 	}
 	l.mu.Unlock()
-	if f.client != nil {
-		l.adopt(f.client, state)
+	if result.client != nil {
+		l.adopt(result.client, state)
 		// The runner is alive, but it does not know leases whose jobs were sent and never arrived. Settle
 		// these leases like those of a dead runner.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, RecoveryResult: runner.RecoveryResult{SameBoot: true}})
 	} else {
-		l.finishRecovery(f.deadRunner)
+		l.finishRecovery(result.deadRunner)
 	}
 	if lastFoundAtStart {
 		l.searchStrayProcesses()
@@ -363,15 +363,15 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	l.mu.Unlock()
 	if finished {
 		// Remove the directory only after the next exchange, which stores the runner's results.
-		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
+		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissedDir(l.ctx, conn.Dir) })
 	} else {
 		l.connectOrRecover(&runnerContact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
 	}
 }
 
-// removeDismissed removes the directory of a dismissed runner (one that got a Shutdown) if the runner was
+// removeDismissedDir removes the directory of a dismissed runner (one that got a Shutdown) if the runner was
 // killed before it could do this itself. Call it only after the runner's results are stored.
-func (p *Pool) removeDismissed(ctx context.Context, dir string) {
+func (p *Pool) removeDismissedDir(ctx context.Context, dir string) {
 	// Remove the directory only after two checks have found the runner dead. At the time of the first check,
 	// the runner may still be removing the directory.
 	foundDead := 0
@@ -420,17 +420,17 @@ const (
 // spawn starts a runner in the background. For forNewJobs, it retries until a runner has started. For other
 // purposes, it tries once. Then Run adopts the runner, and calls onSpawned with the connection or the
 // error, while it holds mu.
-func (l *loop) spawn(jobs runnerPurpose, onSpawned func(*runnerConn, error)) {
+func (l *loop) spawn(purpose runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
 		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
-			client, dir, err := l.trySpawn(l.ctx, jobs == forSuspect)
+			client, dir, err := l.trySpawn(l.ctx, purpose == forSuspect)
 			if err != nil && dir != "" { // a runner was started, but it has died or hangs
 				c := &runnerContact{dir: dir, tryingSince: time.Now()}
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
-			if err == nil || jobs != forNewJobs {
-				l.post(func() error { l.adoptSpawned(client, jobs, onSpawned, err); return nil })
+			if err == nil || purpose != forNewJobs {
+				l.post(func() error { l.adoptSpawned(client, purpose, onSpawned, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -457,11 +457,12 @@ func (l *loop) spawn(jobs runnerPurpose, onSpawned func(*runnerConn, error)) {
 }
 
 // adoptSpawned adopts a runner that spawn has started, and passes the connection or err to onSpawned.
-func (l *loop) adoptSpawned(client *runner.Client, jobs runnerPurpose, onSpawned func(*runnerConn, error), err error) {
+func (l *loop) adoptSpawned(client *runner.Client, purpose runnerPurpose,
+	onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
 		state := connOther
-		if jobs == forNewJobs {
+		if purpose == forNewJobs {
 			state = connCurrent
 		}
 		conn = l.adopt(client, state)

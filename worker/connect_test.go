@@ -20,14 +20,14 @@ import (
 
 // leaseAll claims all jobs of a store, as an earlier service would have done. It reports the jobs with the
 // given numbers as started.
-func (s *recordingStore) leaseAll(started ...int64) {
+func (s *recordingStore) leaseAll(startedSeqs ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
 	if _, err := s.Store.Exchange(ctx, store.Report{WantedJobs: 100}); err != nil {
 		s.t.Fatal(err)
 	}
 	var report store.Report
-	for _, seq := range started {
+	for _, seq := range startedSeqs {
 		report.Starts = append(report.Starts,
 			store.AttemptStart{Lease: queue.Lease(lease(seq)), StartedAt: 1, Worker: "w1", PID: int(pid(seq))})
 	}
@@ -56,28 +56,28 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
 	}
 	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{successResult(lease(ended), longRun)}
+	f.afterHello = []wire.Frame{successResult(lease(ended), longRunTime)}
 	p := runPool(t, s, root, 4)
 
 	s.awaitState(ended, queue.Completed)
 	s.awaitState(unrecorded, queue.Processing)
 	for _, seq := range []int64{recorded, unrecorded} {
 		j := s.job(seq)
-		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
-		check(t, "running attempts", p.LeasedAttemptNumber(seq), 1)
+		checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
+		checkEqual(t, "running attempts", p.LeasedAttemptNumber(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue starts on the worker of the job that ended.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
-	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
+	checkEqual(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.checkState(waiting, queue.Pending, "")
 	f.send(&wire.StartReport{Attempt: runningAttempt(lease(waiting))})
 	s.awaitState(waiting, queue.Processing)
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{claimed})
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
+	checkEqual(t, "started", f.startedJobs(), []int64{claimed})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	for _, seq := range []int64{recorded, unrecorded, waiting} {
-		f.send(successResult(lease(seq), longRun))
+		f.send(successResult(lease(seq), longRunTime))
 		s.awaitState(seq, queue.Completed)
 	}
 	if f.epochs[0] <= before {
@@ -101,7 +101,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	f.mu.Lock()
 	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(kept))}
 	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{successResult(lease(ended), longRun)}
+	f.afterHello = []wire.Frame{successResult(lease(ended), longRunTime)}
 	f.mu.Unlock()
 	f.disconnect()
 
@@ -110,12 +110,12 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	awaitFrame[*wire.Start](t, f, 5)
 	restarted := receivedFrames[*wire.Start](f)[4].Lease
-	check(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
+	checkEqual(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
 	f.sync()
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	j := s.job(kept)
-	check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
-	f.send(successResult(lease(kept), longRun))
+	checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
+	f.send(successResult(lease(kept), longRunTime))
 	s.awaitState(kept, queue.Completed)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,10 +140,10 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	second := newRunner(t, root, "second")
 	first.die()
 	start, _ := awaitFrame[*wire.Start](t, second, 1)
-	check(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
+	checkEqual(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
 	s.checkState(1, queue.Dead, queue.ReasonLost)
 	s.awaitState(2, queue.Processing)
-	second.send(successResult(start.Lease, longRun))
+	second.send(successResult(start.Lease, longRunTime))
 	s.awaitState(2, queue.Completed)
 }
 
@@ -157,7 +157,7 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	runPool(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	second := newRunner(t, root, "second")
-	reader, err := os.Open(filepath.Join(first.dir, bootName))
+	reader, err := os.Open(filepath.Join(first.dir, bootIDFileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	s.awaitState(1, queue.Dead)
 	s.enqueue(0)
 	start, _ := awaitFrame[*wire.Start](t, second, 1)
-	second.send(successResult(start.Lease, longRun))
+	second.send(successResult(start.Lease, longRunTime))
 	s.awaitState(2, queue.Completed)
 }
 
@@ -191,12 +191,12 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 		t.Error("the store no longer names the vanished runner")
 	}
 	start, startedAt := awaitFrame[*wire.Start](t, f, 1)
-	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
+	checkEqual(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
 	waitUntil(t, "the vanished runner is settled", func() bool { return !isRecorded() })
 	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
 		t.Errorf("started after %v, want at least 5s, in which the vanished runner may start the job", waited)
 	}
-	f.send(successResult(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRunTime))
 	s.awaitState(1, queue.Completed)
 }
 
@@ -217,7 +217,7 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		first.send(&wire.RecoverReply{RequestID: f.RequestID, SameBoot: true})
 	}
 	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
-	check(t, "attempts to be ended with the dead runner",
+	checkEqual(t, "attempts to be ended with the dead runner",
 		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
@@ -240,7 +240,7 @@ func TestRecoverReplyArrivesAfterManyFrames(t *testing.T) {
 	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
 	old.die()
 	forget, _ := awaitFrame[*wire.RemoveDeadRunner](t, first, 1)
-	check(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
+	checkEqual(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
 	first.sync()
 }
 
@@ -257,7 +257,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(3))}
 			if connectsLate {
 				f.listener.Close()
-				f.loops.Wait()
+				f.loopGroup.Wait()
 			}
 			p := worker.New(s, poolConfig(runner.Location{Dir: root}), 1)
 			ended := make(chan error, 1)
@@ -273,7 +273,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 					if f.listener, err = listen(f.dir); err != nil {
 						t.Error(err)
 					}
-					f.loops.Go(f.accept)
+					f.loopGroup.Go(f.accept)
 				})
 			}()
 			select {
@@ -284,7 +284,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			case <-time.After(eventTimeout):
 				t.Fatal("the pool has not ended")
 			}
-			check(t, "ended jobs", receivedFrames[*wire.EndAttempt](f), []*wire.EndAttempt(nil))
+			checkEqual(t, "ended jobs", receivedFrames[*wire.EndAttempt](f), []*wire.EndAttempt(nil))
 		})
 	}
 }

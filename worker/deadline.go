@@ -9,7 +9,7 @@ import "time"
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
 //	message of a worker's runner       Config.StaleAfter                 ListWorkers reports the worker as stale
-//	last connection to a runner        replaceAfter, livenessTimeout     another runner is used; requests fail
+//	last connection to a runner        replaceRunnerAfter, livenessTimeout     another runner is used; requests fail
 //	Start frame of a job               startDeadline and its margin      the pool takes the job back
 //	SetLeaseDeadline                   its argument                      other nodes may hold the leases
 //

@@ -64,14 +64,14 @@ func (l *loop) readDeps(j queue.Job) {
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
 // results of parents that belong to the same user, except a result that would make the JSON longer than
 // queue.MaxDependencyResultBytes bytes.
-func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
+func dependenciesJSON(j *queue.Job, parents []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // escaped characters would take six times as many bytes
 	b.WriteByte('[')
 	limit := queue.MaxDependencyResultBytes
-	for i := range list {
-		p := &list[i]
+	for i := range parents {
+		p := &parents[i]
 		entry := parentJSON{ID: p.ID, State: p.State.String()}
 		if p.ExitCode >= 0 {
 			entry.ExitCode = &p.ExitCode

@@ -23,9 +23,9 @@ import (
 
 // SetDraining starts or ends a drain. During a drain, the pool sends no job to a runner. Jobs that were
 // sent before may still start until AwaitNoStarts has returned.
-func (p *Pool) SetDraining(on bool) {
+func (p *Pool) SetDraining(draining bool) {
 	p.mu.Lock()
-	p.draining = on
+	p.draining = draining
 	p.recallForDrainLocked()
 	p.leases.notifyChangeLocked()
 	p.mu.Unlock()
@@ -90,23 +90,24 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 
 // stillStartingError returns the error about jobs that can still start during a drain. unresponsive is the
 // error about a runner that does not answer, or nil if all runners answer.
-func stillStartingError(list []*lease, unresponsive error) error {
+func stillStartingError(startable []*lease, unresponsive error) error {
 	jobs, more := "this job", ""
-	if len(list) > 1 {
-		jobs, more = fmt.Sprintf("up to %d jobs", len(list)), fmt.Sprintf(" and up to %d more", len(list)-1)
+	if len(startable) > 1 {
+		jobs, more = fmt.Sprintf("up to %d jobs", len(startable)), fmt.Sprintf(" and up to %d more", len(startable)-1)
 	}
 	if unresponsive == nil {
-		return queue.Errorf(queue.CodeUnavailable, "draining has begun, but job %s%s may still start", list[0].job.ID, more)
+		return queue.Errorf(queue.CodeUnavailable, "draining has begun, but job %s%s may still start",
+			startable[0].job.ID, more)
 	}
 	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
 }
 
 // checkRunnersOf checks concurrently that the runners of the given leases answer. It returns the error
 // about one runner that does not answer, or nil.
-func (p *Pool) checkRunnersOf(ctx context.Context, list []*lease) error {
+func (p *Pool) checkRunnersOf(ctx context.Context, leaseList []*lease) error {
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*lease{}
-	for _, h := range list {
+	for _, h := range leaseList {
 		if leaseAt[h.leaseLocation] == nil && h.phase.mayStart() && !h.phase.neverSent() {
 			leaseAt[h.leaseLocation] = h
 		}

@@ -44,7 +44,7 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	f.send(&wire.DropReply{Lease: lease(3), Dropped: true})
 	f.sync()
 	checkDraining(t, result, "jobs 1 and 2 may start")
-	f.send(successResult(lease(2), longRun))
+	f.send(successResult(lease(2), longRunTime))
 	f.sync()
 	checkDraining(t, result, "job 1 may start")
 	f.send(&wire.DropReply{Lease: lease(1)})
@@ -56,7 +56,7 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	}
 	s.awaitState(1, queue.Processing)
 	s.awaitState(3, queue.Pending)
-	check(t, "started", f.startedJobs(), []int64{1, 2, 3})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2, 3})
 }
 
 // If the caller's deadline passes while jobs may start, for example because the whole process was stopped, the

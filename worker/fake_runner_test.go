@@ -18,21 +18,21 @@ import (
 
 // These are names of files in a runner's directory. Package rundir defines them.
 const (
-	lockName = "lock"
-	bootName = "boot-id"
+	lockFileName   = "lock"
+	bootIDFileName = "boot-id"
 )
 
-// version is the version of the service and of the fake runners.
-const version = "of the tests"
+// testVersion is the version of the service and of the fake runners.
+const testVersion = "of the tests"
 
 // eventTimeout is how long a test waits for an expected event before it fails. Tests run in real
 // time, because they use real sockets.
 const eventTimeout = 20 * time.Second
 
 // waitUntil waits until a condition holds.
-func waitUntil(t *testing.T, event string, holds func() bool) {
+func waitUntil(t *testing.T, event string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(eventTimeout); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out while waiting until %s", event)
 		}
@@ -54,46 +54,46 @@ func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 // fakeRunner is the runner's end of a connection. It runs no commands. It records the frames that
 // it receives, and sends the frames that a test requests.
 type fakeRunner struct {
-	t        *testing.T
-	dir      string
-	lock     *os.File
-	listener net.Listener
-	loops    sync.WaitGroup
+	t         *testing.T
+	dir       string
+	lock      *os.File
+	listener  net.Listener
+	loopGroup sync.WaitGroup
 
-	mu            sync.Mutex
-	helloReply    wire.HelloReply     // the answer to Hello
-	afterHello    []wire.Frame        // frames that are sent after the answer
-	onRecover     func(*wire.Recover) // called with each Recover; may be nil
-	onPause       func(*wire.Pause)   // called with each Pause; may be nil
-	runningCount  int64               // number of running processes that the answer to a Pause reports
-	ending        bool                // a Pause is answered as for an attempt that is ending
-	ignoresStarts bool                // Start is not answered with StartReport
-	ignoresHello  bool                // Hello is not answered
-	refusesHello  bool                // Hello is answered with HelloRefusal
-	unresponsive  bool                // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
-	conn          net.Conn            // connection of the newest service
-	acceptedConns []net.Conn          // all connections, also those without a Hello
-	dead          bool                // die was called
-	epochs        []int64             // epoch of every Hello
-	frames        []wire.Frame        // all other frames, in order
-	times         []time.Time         // arrival time of each frame
-	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
-	maxOpen       int                 // highest number of leases that were open at the same time
-	syncs         int64               // number of results that calls of sync() have sent
+	mu              sync.Mutex
+	helloReply      wire.HelloReply     // the answer to Hello
+	afterHello      []wire.Frame        // frames that are sent after the answer
+	onRecover       func(*wire.Recover) // called with each Recover; may be nil
+	onPause         func(*wire.Pause)   // called with each Pause; may be nil
+	runningCount    int64               // number of running processes that the answer to a Pause reports
+	attemptIsEnding bool                // a Pause is answered as for an attempt that is ending
+	ignoresStarts   bool                // Start is not answered with StartReport
+	ignoresHello    bool                // Hello is not answered
+	refusesHello    bool                // Hello is answered with HelloRefusal
+	unresponsive    bool                // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
+	conn            net.Conn            // connection of the newest service
+	acceptedConns   []net.Conn          // all connections, also those without a Hello
+	hasDied         bool                // die was called
+	epochs          []int64             // epoch of every Hello
+	frames          []wire.Frame        // all other frames, in order
+	arrivalTimes    []time.Time         // arrival time of each frame
+	openLeases      map[wire.Lease]bool // leases that are started and neither ended nor dropped
+	maxOpen         int                 // highest number of leases that were open at the same time
+	syncResultCount int64               // number of results that calls of sync() have sent
 }
 
-// uniqueName returns the name of a runner below root. It is unique among all tests, because named
-// pipes on Windows share one namespace.
-func uniqueName(root, name string) string {
-	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(root)), name)
+// uniqueName returns the name of a runner below rootDir. It is unique among all tests, because named pipes on
+// Windows share one namespace.
+func uniqueName(rootDir, name string) string {
+	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(rootDir)), name)
 }
 
-// newRunner creates the directory of a living runner below root.
-func newRunner(t *testing.T, root, name string) *fakeRunner {
+// newRunner creates the directory of a living runner below rootDir.
+func newRunner(t *testing.T, rootDir, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
-		t: t, dir: filepath.Join(root, uniqueName(root, name)), open: map[wire.Lease]bool{},
-		helloReply: wire.HelloReply{ProtocolVersion: wire.ProtocolVersion, Version: version, PID: 1},
+		t: t, dir: filepath.Join(rootDir, uniqueName(rootDir, name)), openLeases: map[wire.Lease]bool{},
+		helloReply: wire.HelloReply{ProtocolVersion: wire.ProtocolVersion, Version: testVersion, PID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -102,19 +102,19 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(rundir.WithChecksum(boot)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootIDFileName), []byte(rundir.WithChecksum(boot)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f.lock, err = takeLock(filepath.Join(f.dir, lockName)); err != nil {
+	if f.lock, err = takeLock(filepath.Join(f.dir, lockFileName)); err != nil {
 		t.Fatal(err)
 	}
 	if f.listener, err = listen(f.dir); err != nil {
 		t.Fatal(err)
 	}
-	f.loops.Go(f.accept)
+	f.loopGroup.Go(f.accept)
 	t.Cleanup(func() {
 		f.die()
-		f.loops.Wait()
+		f.loopGroup.Wait()
 	})
 	return f
 }
@@ -125,7 +125,7 @@ func (f *fakeRunner) die() {
 	f.listener.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dead = true
+	f.hasDied = true
 	for _, conn := range f.acceptedConns {
 		conn.Close()
 	}
@@ -165,11 +165,11 @@ func (f *fakeRunner) accept() {
 		}
 		f.mu.Lock()
 		f.acceptedConns = append(f.acceptedConns, conn)
-		if f.dead {
+		if f.hasDied {
 			conn.Close()
 		}
 		f.mu.Unlock()
-		f.loops.Go(func() { f.serve(conn) })
+		f.loopGroup.Go(func() { f.serve(conn) })
 	}
 }
 
@@ -212,11 +212,11 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		f.writeLocked(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
 		return
 	}
-	f.frames, f.times = append(f.frames, frame), append(f.times, time.Now())
+	f.frames, f.arrivalTimes = append(f.frames, frame), append(f.arrivalTimes, time.Now())
 	switch frame := frame.(type) {
 	case *wire.Start:
-		f.open[frame.Lease] = true
-		f.maxOpen = max(f.maxOpen, len(f.open))
+		f.openLeases[frame.Lease] = true
+		f.maxOpen = max(f.maxOpen, len(f.openLeases))
 		if !f.ignoresStarts {
 			f.writeLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
 		}
@@ -233,7 +233,8 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.writeLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningCount, NotRunning: f.ending})
+			f.writeLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningCount,
+				NotRunning: f.attemptIsEnding})
 		}
 	case *wire.PurgeOutputs:
 		if !f.unresponsive {
@@ -241,7 +242,7 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		}
 	case *wire.Recover:
 		if f.onRecover != nil {
-			f.loops.Go(func() { f.onRecover(frame) })
+			f.loopGroup.Go(func() { f.onRecover(frame) })
 		}
 	case *wire.Shutdown:
 		f.lock.Close() // the runner ends, since no attempt runs
@@ -259,36 +260,36 @@ func (f *fakeRunner) send(frames ...wire.Frame) {
 
 // writeLocked sends frames. The caller holds mu.
 func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
-	var out []byte
+	var encodedFrames []byte
 	for _, frame := range frames {
-		out = wire.Append(out, frame)
+		encodedFrames = wire.Append(encodedFrames, frame)
 		switch frame := frame.(type) {
 		case *wire.Result:
-			delete(f.open, frame.Lease)
+			delete(f.openLeases, frame.Lease)
 		case *wire.DropReply:
 			if frame.Dropped {
-				delete(f.open, frame.Lease)
+				delete(f.openLeases, frame.Lease)
 			}
 		}
 	}
-	f.conn.Write(out) // ignore errors: if the service is gone, the test notices the missing answer
+	f.conn.Write(encodedFrames) // ignore errors: if the service is gone, the test notices the missing answer
 }
 
 // receivedFrames returns the frames of one type that a runner has received, in order.
-func receivedFrames[F wire.Frame](f *fakeRunner) (list []F) {
+func receivedFrames[F wire.Frame](f *fakeRunner) (matchingFrames []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, frame := range f.frames {
 		if frame, ok := frame.(F); ok {
-			list = append(list, frame)
+			matchingFrames = append(matchingFrames, frame)
 		}
 	}
-	return list
+	return matchingFrames
 }
 
 // awaitFrame waits until a runner has received n frames of one type, and returns the n-th and its
 // arrival time.
-func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
+func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, arrivedAt time.Time) {
 	t.Helper()
 	event := fmt.Sprintf("%d frames of type %T have arrived", n, frame)
 	waitUntil(t, event, func() bool { return len(receivedFrames[F](f)) >= n })
@@ -297,7 +298,7 @@ func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at t
 	for i, candidate := range f.frames {
 		if found, ok := candidate.(F); ok {
 			if n--; n == 0 {
-				return found, f.times[i]
+				return found, f.arrivalTimes[i]
 			}
 		}
 	}
@@ -357,8 +358,8 @@ func (f *fakeRunner) sync() {
 	f.t.Helper()
 	for range 2 {
 		f.mu.Lock()
-		f.syncs++
-		l := wire.Lease{Seq: firstUnknownSeq + f.syncs, Fence: 1}
+		f.syncResultCount++
+		l := wire.Lease{Seq: firstUnknownSeq + f.syncResultCount, Fence: 1}
 		f.writeLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {
@@ -383,5 +384,5 @@ func successResult(l wire.Lease, runTime time.Duration) *wire.Result {
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }
 
-// longRun is a run time of jobs that are too long to be prefetched.
-const longRun = time.Minute
+// longRunTime is a run time of jobs that are too long to be prefetched.
+const longRunTime = time.Minute

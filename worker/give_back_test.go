@@ -93,7 +93,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	}
 	s.setRefuse(nil)
 	got := receive(t, "an answer", second)
-	if got.leased && got.err == nil && s.job(1).State != queue.Held {
+	if got.isLeased && got.err == nil && s.job(1).State != queue.Held {
 		t.Errorf("hold returned success, but the job is %v", s.job(1).State)
 	}
 }
@@ -113,13 +113,13 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	s.parentsGate, s.parentsRead = make(chan struct{}), make(chan struct{}, len(drafts))
-	f.send(successResult(lease(1), longRun))
+	s.unblockParents, s.parentsReadBegins = make(chan struct{}), make(chan struct{}, len(drafts))
+	f.send(successResult(lease(1), longRunTime))
 	s.awaitState(1, queue.Completed)
-	<-s.parentsRead // wait until the read for the first job begins
+	<-s.parentsReadBegins // wait until the read for the first job begins
 	if n := len(s.leasedJobs()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
-	close(s.parentsGate)
+	close(s.unblockParents)
 	awaitFrame[*wire.Start](t, f, 2)
 }

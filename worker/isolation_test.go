@@ -20,15 +20,15 @@ import (
 const maxSuspects = 16
 
 // startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for
-// a file in root (wait), and then reports the runner with the given name. The returned function says how
-// often the command was called.
-func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
-	s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int,
+// the file waitFile in rootDir, and then reports the runner with the given name. spawnCount returns how often
+// the command was called.
+func startPoolWithSpawns(t *testing.T, workers int, name, waitFile string) (
+	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, spawnCount func() int,
 ) {
 	t.Helper()
 	t.Parallel()
-	s, root = newStore(t), t.TempDir()
-	f = newRunner(t, root, "1")
+	s, rootDir = newStore(t), t.TempDir()
+	f = newRunner(t, rootDir, "1")
 	callLog := filepath.Join(t.TempDir(), "tries")
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -36,13 +36,14 @@ func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	}
 	t.Cleanup(func() { logs.Close() })
 	if name != "" {
-		name = uniqueName(root, name)
+		name = uniqueName(rootDir, name)
 	}
-	if wait != "" {
-		wait = filepath.Join(root, wait)
+	if waitFile != "" {
+		waitFile = filepath.Join(rootDir, waitFile)
 	}
-	p, _ = runPoolAt(t, s, runner.Location{Dir: root, Log: logs, Command: starterCommand(t, name, callLog, wait)}, workers)
-	return s, f, p, root, func() int { return countLines(callLog) }
+	p, _ = runPoolAt(t, s, runner.Location{Dir: rootDir, Log: logs, Command: starterCommand(t, name, callLog, waitFile)},
+		workers)
+	return s, f, p, rootDir, func() int { return countLines(callLog) }
 }
 
 // enqueueSuspects enqueues jobs with the highest priority and makes them suspects, as if their runner had
@@ -67,15 +68,15 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.enqueueSuspects(3)
 	s.enqueue(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "attempted runner starts when the other jobs run", tries(), 1)
-	check(t, "started", f.startedJobs(), []int64{4, 5})
+	checkEqual(t, "attempted runner starts when the other jobs run", tries(), 1)
+	checkEqual(t, "started", f.startedJobs(), []int64{4, 5})
 	for seq := range int64(3) {
 		s.checkState(seq+1, queue.Pending, queue.ReasonShortage)
 	}
 	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
 	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
-	check(t, "attempted runner starts in total", tries(), 2)
-	f.send(successResult(lease(4), longRun))
+	checkEqual(t, "attempted runner starts in total", tries(), 2)
+	f.send(successResult(lease(4), longRunTime))
 	s.awaitState(4, queue.Completed)
 }
 
@@ -99,12 +100,12 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 1)
 	waitUntil(t, "the maximum number of suspects has started", func() bool { return len(starts()) == maxSuspects })
 	f.sync()
-	check(t, "attempted runner starts", tries(), maxSuspects)
-	check(t, "suspects started", len(starts()), maxSuspects)
-	check(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
+	checkEqual(t, "attempted runner starts", tries(), maxSuspects)
+	checkEqual(t, "suspects started", len(starts()), maxSuspects)
+	checkEqual(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
 	before := time.Now()
 	for n := range excess {
-		separate[n].send(successResult(lease(int64(n+1)), longRun))
+		separate[n].send(successResult(lease(int64(n+1)), longRunTime))
 	}
 	waitUntil(t, "the remaining suspects have started", func() bool { return len(starts()) == maxSuspects+excess })
 	if took := time.Since(before); took > 5*time.Second {
@@ -115,7 +116,7 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	if len(slices.Compact(got)) != maxSuspects+excess {
 		t.Errorf("suspects started: %v", got)
 	}
-	check(t, "attempted runner starts", tries(), maxSuspects+excess)
+	checkEqual(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
 // If a runner reports an attempt of a job that was sent to no runner, the runner does not get the lease,
@@ -126,15 +127,15 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s.enqueueSuspects(1)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	f.reconnect(runningAttempt(lease(1)))
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	f.sync()
 	s.checkState(1, queue.Pending, "")
-	check(t, "acknowledged", slices.Contains(f.ackedLeases(), lease(1)), false)
+	checkEqual(t, "acknowledged", slices.Contains(f.ackedLeases(), lease(1)), false)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitFrame[*wire.Start](t, separate, 1)
-	separate.send(successResult(lease(1), longRun))
+	separate.send(successResult(lease(1), longRunTime))
 	s.awaitState(1, queue.Completed)
 }
 
@@ -150,8 +151,8 @@ func TestDrainReturnsSuspects(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitFrame[*wire.Shutdown](t, separate, 1)
-	check(t, "leased", s.leasedJobs(), []int64(nil))
-	check(t, "started", separate.startedJobs(), []int64(nil))
+	checkEqual(t, "leased", s.leasedJobs(), []int64(nil))
+	checkEqual(t, "started", separate.startedJobs(), []int64(nil))
 	s.checkState(1, queue.Pending, "")
-	check(t, "attempted runner starts", tries(), 1)
+	checkEqual(t, "attempted runner starts", tries(), 1)
 }

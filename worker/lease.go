@@ -67,9 +67,9 @@ type endRequest struct {
 type pauseState struct {
 	isRecorded         bool // the store has recorded the job as paused
 	exemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
-	// turn is a lock: it contains a value while a caller pauses or resumes the job. So the runner gets the
+	// lock is a lock: it contains a value while a caller pauses or resumes the job. So the runner gets the
 	// changes in the order in which the store records them.
-	turn chan struct{}
+	lock chan struct{}
 }
 
 // newLease returns the lease of a claimed job. initial is its first phase.
@@ -78,7 +78,7 @@ func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Log
 	return &lease{
 		job: *j, claimNumber: claimNumber, log: log, startSignal: make(chan struct{}), storedSignal: make(chan struct{}),
 		phase: initial, sentAt: now, lastMessageAt: now,
-		pause: pauseState{isRecorded: j.PausedAt != 0, turn: make(chan struct{}, 1)},
+		pause: pauseState{isRecorded: j.PausedAt != 0, lock: make(chan struct{}, 1)},
 	}
 }
 

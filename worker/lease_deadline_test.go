@@ -15,7 +15,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()
 	extend, _ := awaitFrame[*wire.ExtendLeases](t, f, 1)
-	check(t, "duration without a deadline", extend.Duration, time.Duration(0))
+	checkEqual(t, "duration without a deadline", extend.Duration, time.Duration(0))
 	p.SetLeaseDeadline(time.Now().Add(time.Hour))
 	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 2)
 	if extend.Duration <= 59*time.Minute || extend.Duration > time.Hour {
@@ -31,7 +31,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	}
 	p.SetLeaseDeadline(time.Time{})
 	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 5)
-	check(t, "duration after the deadline was removed", extend.Duration, time.Duration(0))
+	checkEqual(t, "duration after the deadline was removed", extend.Duration, time.Duration(0))
 	s.enqueue(0)
 	waitUntil(t, "the job has started", func() bool { return len(f.startedJobs()) == 1 })
 }
@@ -57,7 +57,7 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 	}
 	p.QueueLostLeases([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
 	receive(t, "the settlements", seen)
-	check(t, "settled", len(got), 2)
+	checkEqual(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
 		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||

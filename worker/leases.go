@@ -71,19 +71,19 @@ func (s *leases) countOpenLocked() (n int) {
 }
 
 // selectLocked returns the leases that the callback accepts, in any order.
-func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
+func (s *leases) selectLocked(matches func(*lease) bool) (selected []*lease) {
 	for _, h := range s.byLease {
-		if selects(h) {
-			list = append(list, h)
+		if matches(h) {
+			selected = append(selected, h)
 		}
 	}
-	return list
+	return selected
 }
 
 // anyLocked reports whether the callback accepts any lease.
-func (s *leases) anyLocked(selects func(*lease) bool) bool {
+func (s *leases) anyLocked(matches func(*lease) bool) bool {
 	for _, h := range s.byLease {
-		if selects(h) {
+		if matches(h) {
 			return true
 		}
 	}
@@ -111,22 +111,22 @@ func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
 }
 
-// orphansOfLocked returns the attempts that a dead runner, whose directory is dir, may have. known contains
-// those that were certainly sent to this runner. list contains these and the attempts whose runner is
-// unknown. The latter may be running in a living runner.
-func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
+// orphansOfLocked returns the attempts that a dead runner, whose directory is dir, may have. knownAttempts
+// contains those that were certainly sent to this runner. The slice attempts contains these and the attempts whose
+// runner is unknown. The latter may be running in a living runner.
+func (s *leases) orphansOfLocked(dir string) (attempts, knownAttempts []wire.Attempt) {
 	for _, h := range s.byLease {
 		isKnown := h.isOrphanInLocked(dir)
 		if !isKnown && !h.isOrphanInLocked("") {
 			continue
 		}
 		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.attempt.pid), StartedAtMillis: int64(h.attempt.startedAt)}
-		list = append(list, a)
+		attempts = append(attempts, a)
 		if isKnown {
-			known = append(known, a)
+			knownAttempts = append(knownAttempts, a)
 		}
 	}
-	return list, known
+	return attempts, knownAttempts
 }
 
 // anyOrphanInLocked reports whether any lease may belong to a disconnected runner with one of these
@@ -139,14 +139,14 @@ func (s *leases) anyOrphanInLocked(dirs []string) bool {
 
 // awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner. It leaves out
 // leases whose jobs the callback does not accept.
-func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
-	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
+func (s *leases) awaitingRunnerLocked(matches func(*queue.Job) bool) []*lease {
+	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && matches(&h.job) })
 }
 
 // endAwaitingRunnerLocked decides the end of the leases that awaitingRunnerLocked returns, because their
 // separate runner could not be started. It returns their jobs.
-func (s *leases) endAwaitingRunnerLocked(selects func(*queue.Job) bool) (jobs []queue.Job) {
-	for _, h := range s.awaitingRunnerLocked(selects) {
+func (s *leases) endAwaitingRunnerLocked(matches func(*queue.Job) bool) (jobs []queue.Job) {
+	for _, h := range s.awaitingRunnerLocked(matches) {
 		if h.advanceLocked(eventEndDecided) {
 			jobs = append(jobs, h.job)
 		}

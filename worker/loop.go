@@ -86,7 +86,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	l.ensureRunner()
 	err := l.awaitAdoption()
 	if err == nil {
-		err = l.flush()
+		err = l.exchangeWithStore()
 	}
 	if err == nil {
 		// End separate runners that an earlier service has started, but to which it never sent a job.
@@ -106,7 +106,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
 	for l.isAdopting() {
-		if expired, err := l.handleNext(timeout); expired || err != nil {
+		if expired, err := l.handleNextEvent(timeout); expired || err != nil {
 			return err
 		}
 		l.ensureRunner()
@@ -123,8 +123,8 @@ func (l *loop) isAdopting() bool {
 		l.runners.currentLocked() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
-// handleNext waits for one event and handles it. expired is true if the timer fired first.
-func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
+// handleNextEvent waits for one event and handles it. expired is true if the timer fired first.
+func (l *loop) handleNextEvent(timer <-chan time.Time) (expired bool, err error) {
 	select {
 	case <-l.ctx.Done():
 		return false, l.ctx.Err()
@@ -142,7 +142,7 @@ func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 // step waits for an event, and handles it and all other events that have arrived in the meantime. It
 // records them in one exchange with the store.
 func (l *loop) step() error {
-	_, err := l.handleNext(time.After(l.nextWait()))
+	_, err := l.handleNextEvent(time.After(l.nextWait()))
 	for err == nil && len(l.inbox) > 0 {
 		l.handleDelivery(<-l.inbox)
 	}
@@ -156,7 +156,7 @@ func (l *loop) step() error {
 	l.startLivenessChecks()
 	l.ensureRunner()
 	l.settleLostLeases()
-	err = l.flush()
+	err = l.exchangeWithStore()
 	l.dismissIdle()
 	l.sendSetup()
 	return err
@@ -171,10 +171,10 @@ func (l *loop) nextWait() time.Duration {
 	for _, h := range l.leases.byLease {
 		next = next.earliest(l.nextCheckLocked(h, now))
 	}
-	// Wake up when a contact has been unreachable for replaceAfter, because ensureRunner then starts another
+	// Wake up when a contact has been unreachable for replaceRunnerAfter, because ensureRunner then starts another
 	// runner.
 	for _, c := range l.runners.contacts {
-		if due := c.unreachableDeadline(replaceAfter); !due.passed(now) {
+		if due := c.unreachableDeadline(replaceRunnerAfter); !due.passed(now) {
 			next = next.earliest(due)
 		}
 	}
@@ -262,9 +262,9 @@ func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall(func(h *lease) bool { return h.conn == conn })
 }
 
-// flush records the pending events in the store and claims jobs for the free workers, in one commit. It
+// exchangeWithStore records the pending events in the store and claims jobs for the free workers, in one commit. It
 // then sends acknowledgements and jobs to the runners.
-func (l *loop) flush() error {
+func (l *loop) exchangeWithStore() error {
 	s := &l.session
 	if time.Now().Before(s.retryAt) {
 		return nil

@@ -10,9 +10,9 @@ import (
 
 // QueueLostLeases makes Run settle leases of a node that is gone. An attempt that is not known to have
 // started is recorded as one that may have started. QueueLostLeases may be called while Run runs.
-func (p *Pool) QueueLostLeases(list []store.LostLease) {
+func (p *Pool) QueueLostLeases(lostLeases []store.LostLease) {
 	p.mu.Lock()
-	p.lostLeases = append(p.lostLeases, list...)
+	p.lostLeases = append(p.lostLeases, lostLeases...)
 	p.mu.Unlock()
 	p.wake()
 }

@@ -27,25 +27,25 @@ const pauseStartWait = time.Second
 // pauseTimeout limits how long the pool waits until a runner has paused or resumed a process tree.
 const pauseTimeout = 5 * time.Second
 
-// SetPaused pauses a running job, or resumes it if on is false, on behalf of the user with this uid. It
+// SetPaused pauses a running job, or resumes it if paused is false, on behalf of the user with this uid. It
 // records the change, and waits until the runner has applied it. It returns false if the job does not run.
 // An error names a runner that does not answer, or says that some processes still run.
-func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
+func (p *Pool) SetPaused(ctx context.Context, seq int64, paused bool, uid int) (bool, error) {
 	h := p.awaitRunningLease(ctx, seq, pauseStartWait)
 	if h == nil {
 		return false, nil
 	}
 	select {
-	case h.pause.turn <- struct{}{}:
-		defer func() { <-h.pause.turn }()
+	case h.pause.lock <- struct{}{}:
+		defer func() { <-h.pause.lock }()
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
 	p.mu.Lock()
-	isEnding, pausedByAll := h.endRequest != nil, !on && !h.pause.isRecorded && p.isPausedLocked(h)
+	isEnding, pausedByAll := h.endRequest != nil, !paused && !h.pause.isRecorded && p.isPausedLocked(h)
 	p.mu.Unlock()
 	switch {
-	case isEnding && on:
+	case isEnding && paused:
 		return true, errJobEnding
 	case pausedByAll:
 		return true, ErrAllPaused
@@ -53,7 +53,7 @@ func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool
 	// Try again while the store returns ErrLeased: the start of the job is not recorded yet, but will be soon.
 	err := store.ErrLeased
 	for errors.Is(err, store.ErrLeased) {
-		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), Paused: on, UID: uid}); errors.Is(err,
+		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), Paused: paused, UID: uid}); errors.Is(err,
 			store.ErrLeased) {
 			sleepOrDone(ctx, time.Millisecond)
 		}
@@ -65,7 +65,7 @@ func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool
 		return true, err
 	}
 	p.mu.Lock()
-	h.pause.isRecorded = on
+	h.pause.isRecorded = paused
 	p.mu.Unlock()
 	return true, p.applyPause(ctx, h)
 }
@@ -87,62 +87,62 @@ func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	return err
 }
 
-// SetAllPaused pauses all jobs if on is true, and otherwise resumes those that are not paused individually.
+// SetAllPaused pauses all jobs if paused is true, and otherwise resumes those that are not paused individually.
 // While all jobs are paused, no job starts. The returned function waits until the runners have applied the
 // change, and returns the ids of the running jobs.
-func (p *Pool) SetAllPaused(on bool) (wait func(context.Context) ([]string, error)) {
+func (p *Pool) SetAllPaused(paused bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.allPaused = on
-	var list []*lease
-	if on {
+	p.allPaused = paused
+	var running []*lease
+	if paused {
 		p.recallLocked(func(*lease) bool { return true })
 	}
 	for _, h := range p.leases.oldestFirstLocked() {
 		h.pause.exemptFromPauseAll = false
 		if h.conn != nil && h.endRequest == nil && !h.pause.isRecorded {
-			list = append(list, h)
+			running = append(running, h)
 		}
 	}
 	p.wake()
-	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, list) }
+	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, running) }
 }
 
-// RecallQueue recalls the jobs of a queue that have not started. started lists the numbers of the jobs that
-// have started or may have started. unstarted is the number of the other jobs, whose return to the queue is
-// not complete yet.
-func (p *Pool) RecallQueue(name string) (started []int64, unstarted int) {
+// RecallQueue recalls the jobs of a queue that have not started. startedSeqs lists the numbers of the jobs
+// that have started or may have started. unstartedCount is the number of the other jobs, whose return to the queue
+// is not complete yet.
+func (p *Pool) RecallQueue(name string) (startedSeqs []int64, unstartedCount int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.leases.oldestFirstLocked() {
 		switch {
 		case h.job.Queue != name || h.phase.isEndDecided():
 		case h.phase.mayHaveStarted():
-			started = append(started, h.job.Seq)
+			startedSeqs = append(startedSeqs, h.job.Seq)
 		default:
-			unstarted++
+			unstartedCount++
 		}
 	}
 	p.recallLocked(func(h *lease) bool { return h.job.Queue == name })
-	return started, unstarted
+	return startedSeqs, unstartedCount
 }
 
 // applyPauses sends the pause states of leases to their runners, and waits until these have applied them.
 // It does this concurrently for all leases. It returns the ids of the jobs that run.
-func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, err error) {
-	errs := make([]error, len(list))
-	var calls sync.WaitGroup
-	for i, h := range list {
-		calls.Go(func() {
+func (p *Pool) applyPauses(ctx context.Context, leaseList []*lease) (ids []string, err error) {
+	errs := make([]error, len(leaseList))
+	var wg sync.WaitGroup
+	for i, h := range leaseList {
+		wg.Go(func() {
 			if err := p.applyPause(ctx, h); err != errJobEnding {
 				errs[i] = err
 			}
 		})
 	}
-	calls.Wait()
+	wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range list {
+	for _, h := range leaseList {
 		if h.phase == phaseRunning {
 			ids = append(ids, h.job.ID)
 		}

@@ -12,13 +12,13 @@ import (
 )
 
 // pauseStates returns the pause states that the runner has received for a job, in order.
-func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
+func (f *fakeRunner) pauseStates(seq int64) (states []bool) {
 	for _, p := range receivedFrames[*wire.Pause](f) {
 		if p.Seq == seq {
-			list = append(list, p.Paused)
+			states = append(states, p.Paused)
 		}
 	}
-	return list
+	return states
 }
 
 // The store records a pause or resume before the runner receives it. An attempt that is being ended is not
@@ -38,9 +38,9 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 			t.Errorf("pause %t: %t, %v", on, runs, err)
 		}
 	}
-	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true, false})
+	checkEqual(t, "pauses sent to the runner", f.pauseStates(1), []bool{true, false})
 	f.mu.Lock()
-	check(t, "recorded before the runner received them", recorded, []bool{true, false})
+	checkEqual(t, "recorded before the runner received them", recorded, []bool{true, false})
 	f.mu.Unlock()
 	if runs, err := p.SetPaused(t.Context(), 2, true, 7); runs || err != nil {
 		t.Errorf("an unknown job: %t, %v", runs, err)
@@ -73,7 +73,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
-	f.ending = true
+	f.attemptIsEnding = true
 	f.mu.Unlock()
 	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)
@@ -97,8 +97,8 @@ func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	}
 	f.reconnect(runningAttempt(lease(1)), runningAttempt(lease(2)))
 	f.sync()
-	check(t, "pauses sent for the paused job", f.pauseStates(1), []bool{true, true})
-	check(t, "pauses sent for the other job", f.pauseStates(2), []bool{false})
+	checkEqual(t, "pauses sent for the paused job", f.pauseStates(1), []bool{true, true})
+	checkEqual(t, "pauses sent for the other job", f.pauseStates(2), []bool{false})
 }
 
 // While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
@@ -118,20 +118,20 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 		t.Errorf("resume of one job: %v", err)
 	}
 	s.enqueue(9)
-	f.send(successResult(lease(2), longRun))
+	f.send(successResult(lease(2), longRunTime))
 	s.awaitState(2, queue.Completed)
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{1, 2})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
 	if _, err := p.SetAllPaused(false)(t.Context()); err != nil {
 		t.Error(err)
 	}
 	s.awaitState(3, queue.Processing)
-	check(t, "pauses sent for job 1", f.pauseStates(1), []bool{true})
-	check(t, "pauses sent for job 2", f.pauseStates(2), []bool{true})
+	checkEqual(t, "pauses sent for job 1", f.pauseStates(1), []bool{true})
+	checkEqual(t, "pauses sent for job 2", f.pauseStates(2), []bool{true})
 	if err := p.ResumeForSignal(t.Context(), 1, 7); err != nil {
 		t.Error(err)
 	}
-	check(t, "pauses sent for job 1 after the resume", f.pauseStates(1), []bool{true, false})
+	checkEqual(t, "pauses sent for job 1 after the resume", f.pauseStates(1), []bool{true, false})
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
 		t.Errorf("a resumed job: %+v, %v", j, err)
 	}
@@ -147,7 +147,7 @@ func TestPauseAllPausesStartingJob(t *testing.T) {
 		t.Error(err)
 	}
 	awaitFrame[*wire.Drop](t, f, 1)
-	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
+	checkEqual(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
 	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	if w := p.ListWorkers(t.Context()); len(w) != 1 || !w[0].Paused || w[0].JobID != "1" {

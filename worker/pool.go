@@ -141,12 +141,12 @@ type Pool struct {
 	// maxGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends
 	// it. In that case the job gets its full kill_after.
 	maxGrace          time.Duration
-	draining          bool       // a drain is on: no job is sent to a runner
-	allPaused         bool       // all jobs are paused (SetAllPaused)
-	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
-	lastStartErr      string     // error of the last failed start that has paused claims
-	leaseDeadline     deadline   // when the leases of this pool lapse
-	endedRates        endedRates // attempts recorded as ended
+	draining          bool        // a drain is on: no job is sent to a runner
+	allPaused         bool        // all jobs are paused (SetAllPaused)
+	claimsPausedUntil time.Time   // no job is claimed before this time; zero if claims are not paused
+	lastStartErr      string      // error of the last failed start that has paused claims
+	leaseDeadline     deadline    // when the leases of this pool lapse
+	endedCounts       endedCounts // attempts recorded as ended
 	leases            leases
 	recallCount       int // number of recalls since the start of the pool (see recall.go)
 	runners           runners
@@ -240,12 +240,12 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, ende
 
 // requeueAll ends the jobs of leases and returns them to the queue. It waits until this is recorded, but
 // not for jobs of a runner that does not answer.
-func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err error) {
-	for _, h := range list {
+func (p *Pool) requeueAll(ctx context.Context, leaseList []*lease, endedBy *int) (err error) {
+	for _, h := range leaseList {
 		p.requestEnd(h, queue.EndStopped, endedBy, "worker.stop")
 	}
 	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
-	for _, h := range list {
+	for _, h := range leaseList {
 		conn := lockedValue(p, &h.conn)
 		if unresponsive[conn] {
 			continue
@@ -330,7 +330,7 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	var list []WorkerStatus
+	var workers []WorkerStatus
 	busy := map[string]bool{}
 	for _, h := range p.leases.oldestFirstLocked() {
 		if !h.hasStarted() || h.attempt.workerID == "" {
@@ -340,29 +340,29 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 		w := WorkerStatus{
 			ID: h.attempt.workerID, JobID: h.job.ID, RestrictedToUID: h.job.RestrictedToUID(),
 			PID: h.attempt.pid, StartedAt: h.attempt.startedAt,
-			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
+			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(workers) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
 		if h.conn != nil {
 			stale := deadlineAfter(h.conn.lastMessageAt, p.cfg.StaleAfter())
 			w.LastHeartbeat, w.Stale = h.conn.lastMessageAt, h.conn.state == connUnresponsive || stale.passed(now)
 		}
-		list = append(list, w)
+		workers = append(workers, w)
 	}
 	for _, conn := range p.runners.clients {
 		for _, a := range conn.stuckAttempts[:p.stuckWorkerCountOfLocked(conn)] {
 			id := runner.WorkerName(conn.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, WorkerStatus{
+			workers = append(workers, WorkerStatus{
 				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAtMillis), LastHeartbeat: conn.lastMessageAt, Stuck: true,
 			})
 		}
 	}
-	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {
+	for slot := int64(1); len(workers) < p.wantedWorkers; slot++ {
 		if id := runner.SlotName(slot); !busy[id] {
-			list = append(list, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
+			workers = append(workers, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
 		}
 	}
-	return list
+	return workers
 }
 
 // BusyWorkers returns how many workers run a job or are occupied by a process that survives SIGKILL. It

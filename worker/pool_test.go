@@ -37,17 +37,17 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	want := []int64{2, 4, 3, 5, 1}
 	awaitFrame[*wire.Start](t, f, 2)
 	f.sync()
-	check(t, "started at first", f.startedJobs(), want[:2])
+	checkEqual(t, "started at first", f.startedJobs(), want[:2])
 	for i, seq := range want {
-		f.send(successResult(lease(seq), longRun))
+		f.send(successResult(lease(seq), longRunTime))
 		if next := i + 3; next <= len(want) {
 			awaitFrame[*wire.Start](t, f, next)
 		}
 		s.awaitState(seq, queue.Completed)
 	}
 	f.sync()
-	check(t, "started", f.startedJobs(), want)
-	check(t, "maximum number of open leases", f.maxOpenLeases(), 2)
+	checkEqual(t, "started", f.startedJobs(), want)
+	checkEqual(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
 // A job with a uid that now belongs to another account is held, even if it is a suspect. Other jobs of the
@@ -68,8 +68,8 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 		s.checkState(seq, queue.Held, queue.ReasonDisowned)
 	}
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{1, 4})
-	check(t, "leased", s.leasedJobs(), []int64{1, 4})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 4})
+	checkEqual(t, "leased", s.leasedJobs(), []int64{1, 4})
 }
 
 // A job whose user exists only on other nodes waits for these nodes. It is not held, and no attempt is
@@ -90,7 +90,7 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 		t.Errorf("the returned job is %+v", j)
 	}
 	f.sync()
-	check(t, "started", len(f.startedJobs()), 0)
+	checkEqual(t, "started", len(f.startedJobs()), 0)
 }
 
 // Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If these
@@ -129,8 +129,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 					// fewer are prefetched.
 					continue
 				}
-				check(t, "jobs sent while no run time is known", first, c.workers)
-				check(t, "jobs sent after the first end", len(started)-1, c.leases)
+				checkEqual(t, "jobs sent while no run time is known", first, c.workers)
+				checkEqual(t, "jobs sent after the first end", len(started)-1, c.leases)
 				if !slices.IsSorted(started) {
 					t.Errorf("started out of order: %v", started)
 				}
@@ -147,7 +147,7 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	f.sync()
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
@@ -157,13 +157,13 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	for _, seq := range []int64{3, 4} {
 		s.awaitState(seq, queue.Processing)
 	}
-	check(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
 	if len(receivedFrames[*wire.Drop](f)) > 0 {
 		if _, droppedAt := awaitFrame[*wire.Drop](t, f, 1); !droppedAt.After(startedAt) {
 			t.Error("the second job started only after the first was recalled")
 		}
 	}
-	check(t, "maximum number of open leases", f.maxOpenLeases(), 3)
+	checkEqual(t, "maximum number of open leases", f.maxOpenLeases(), 3)
 }
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
@@ -171,8 +171,8 @@ func TestBusyPoolClaimsNothing(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
-	check(t, "jobs that a busy pool tries to claim", s.awaitedJobs(), 0)
-	f.send(successResult(lease(1), longRun))
+	checkEqual(t, "jobs that a busy pool tries to claim", s.awaitedJobs(), 0)
+	f.send(successResult(lease(1), longRunTime))
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -187,18 +187,18 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	p.SetWantedWorkers(3)
 	awaitFrame[*wire.Start](t, f, 2)
 	setups := receivedFrames[*wire.Setup](f)
-	check(t, "workers in the last Setup", setups[len(setups)-1].Workers, 3)
+	checkEqual(t, "workers in the last Setup", setups[len(setups)-1].Workers, 3)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	p.SetWantedWorkers(0)
 	f.sync()
 	s.enqueue(0)
 	f.sync()
-	check(t, "started without workers", f.startedJobs(), []int64{1, 2})
+	checkEqual(t, "started without workers", f.startedJobs(), []int64{1, 2})
 	s.checkState(3, queue.Pending, "")
-	check(t, "leased without workers", s.leasedJobs(), []int64{1, 2})
+	checkEqual(t, "leased without workers", s.leasedJobs(), []int64{1, 2})
 	p.SetWantedWorkers(3)
 	awaitFrame[*wire.Start](t, f, 3)
-	check(t, "workers", p.WantedWorkers(), 3)
+	checkEqual(t, "workers", p.WantedWorkers(), 3)
 }
 
 // startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which
@@ -222,15 +222,15 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	p.SetWantedWorkers(1)
 	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
 	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
-	check(t, "dropped", drop.Lease, lease(2))
+	checkEqual(t, "dropped", drop.Lease, lease(2))
 	if droppedAt.After(setupAt) {
 		t.Error("the job was recalled only after it had waited for a long time")
 	}
 	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobs()) == 1 })
 	f.sync()
-	check(t, "leased", s.leasedJobs(), []int64{1})
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	checkEqual(t, "leased", s.leasedJobs(), []int64{1})
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 }
 
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
@@ -239,31 +239,31 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	waitUntil(t, "the settlement has begun", s.isBlocking)
 	// Frames arrive in order: when this Setup arrives, all frames that were sent before it have arrived.
 	n := len(receivedFrames[*wire.Setup](f))
 	p.ResendSetup()
 	awaitFrame[*wire.Setup](t, f, n+1)
-	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
-	check(t, "started before it was stored", f.startedJobs(), []int64{1})
+	checkEqual(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
+	checkEqual(t, "started before it was stored", f.startedJobs(), []int64{1})
 	release()
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
 	s.checkState(1, queue.Completed, "")
 	s.mu.Lock()
 	for _, exchange := range s.exchanges {
 		if len(exchange.Settlements) > 0 {
-			check(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobs, 1)
+			checkEqual(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobs, 1)
 		}
 	}
 	s.mu.Unlock()
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	f.sync()
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(1)})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(1)})
 	ended, _, _ := s.reportCounts(1)
-	check(t, "settled", ended, 1)
-	check(t, "runs", s.job(1).StartedAttempts, 1)
+	checkEqual(t, "settled", ended, 1)
+	checkEqual(t, "runs", s.job(1).StartedAttempts, 1)
 }
 
 // A result for a lease that the pool does not hold is acknowledged, so that the runner can discard
@@ -273,14 +273,14 @@ func TestUnknownResultChangesNothing(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	unknown := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
 	for _, l := range unknown {
-		f.send(successResult(l, longRun))
+		f.send(successResult(l, longRunTime))
 	}
 	f.sync()
-	check(t, "acknowledged", f.ackedLeases(), unknown)
+	checkEqual(t, "acknowledged", f.ackedLeases(), unknown)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, "")
-	check(t, "started", f.startedJobs(), []int64{1})
-	f.send(successResult(lease(1), longRun))
+	checkEqual(t, "started", f.startedJobs(), []int64{1})
+	f.send(successResult(lease(1), longRunTime))
 	s.awaitState(1, queue.Completed)
 }
 
@@ -292,18 +292,18 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	before := time.Now()
 	s.enqueue(0)
 	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
-	check(t, "dropped", drop.Lease, lease(1))
+	checkEqual(t, "dropped", drop.Lease, lease(1))
 	if waited := droppedAt.Sub(before); waited < 50*time.Millisecond {
 		t.Errorf("dropped after %v, want at least 50 ms", waited)
 	}
 	s.enqueue(9)
 	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "started", f.startedJobs(), []int64{1, 2})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
 	ended, released, _ := s.reportCounts(1)
-	check(t, "ended and released", []int{ended, released}, []int{0, 1})
-	check(t, "leased", s.leasedJobs(), []int64{2})
-	check(t, "maximum number of open leases", f.maxOpenLeases(), 1)
+	checkEqual(t, "ended and released", []int{ended, released}, []int{0, 1})
+	checkEqual(t, "leased", s.leasedJobs(), []int64{2})
+	checkEqual(t, "maximum number of open leases", f.maxOpenLeases(), 1)
 }
 
 // A job that the runner has started before the Drop arrives is kept.
@@ -315,13 +315,13 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{1})
-	check(t, "dropped", len(receivedFrames[*wire.Drop](f)), 1)
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	f.send(successResult(lease(1), longRun))
+	checkEqual(t, "started", f.startedJobs(), []int64{1})
+	checkEqual(t, "dropped", len(receivedFrames[*wire.Drop](f)), 1)
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	f.send(successResult(lease(1), longRunTime))
 	s.awaitState(1, queue.Completed)
 	_, released, _ := s.reportCounts(1)
-	check(t, "released", released, 0)
+	checkEqual(t, "released", released, 0)
 }
 
 // shortageResult returns the result of an attempt that could not be started for lack of resources.
@@ -354,7 +354,7 @@ func TestShortagePausesClaims(t *testing.T) {
 	pauses(time.Second)
 	pauses(2 * time.Second)
 	leases := next()
-	f.send(successResult(leases[0], longRun), successResult(leases[1], longRun))
+	f.send(successResult(leases[0], longRunTime), successResult(leases[1], longRunTime))
 	pauses(time.Second)
 }
 
@@ -370,22 +370,22 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 				refusals <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
-			f.send(successResult(lease(1), longRun))
+			f.send(successResult(lease(1), longRunTime))
 			receive(t, "a rejected report", refusals)
-			f.send(successResult(lease(2), longRun))
+			f.send(successResult(lease(2), longRunTime))
 			receive(t, "another rejected report", refusals)
 			n := len(receivedFrames[*wire.Setup](f))
 			p.ResendSetup()
 			awaitFrame[*wire.Setup](t, f, n+1)
-			check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
-			check(t, "started", f.startedJobs(), []int64{1, 2})
+			checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
+			checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
 			s.checkState(1, queue.Processing, "")
 			s.setRefuse(nil)
 			s.awaitState(1, queue.Completed)
 			s.awaitState(2, queue.Completed)
 			awaitFrame[*wire.Start](t, f, 3)
-			check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(2)})
-			f.send(successResult(lease(3), longRun))
+			checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(2)})
+			f.send(successResult(lease(3), longRunTime))
 			s.awaitState(3, queue.Completed)
 		})
 	}
@@ -401,11 +401,11 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	broken := errors.New("the disk is on fire")
 	s.setRefuse(func(store.Report) error { return broken })
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	if err := receive(t, "the end of the pool", ended); !errors.Is(err, broken) {
 		t.Errorf("Run returned %v, want %v", err, broken)
 	}
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 }
 
 // After the start of a graceful stop, the pool claims no jobs, even if more workers are requested. Running
@@ -422,19 +422,19 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	awaitFrame[*wire.Setup](t, f, n+1)
 	p.SetWantedWorkers(2) // simulates a caller that does not know about the stop
 	f.sync()
-	check(t, "started while stopping", f.startedJobs(), []int64{1})
+	checkEqual(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {
 	case <-stopped:
 		t.Fatal("stopped while a job runs")
 	default:
 	}
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	receive(t, "the end of Stop", stopped)
 	s.checkState(1, queue.Completed, "")
 	s.checkState(2, queue.Pending, "")
-	check(t, "started", f.startedJobs(), []int64{1})
-	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	check(t, "Shutdown frames", len(receivedFrames[*wire.Shutdown](f)), 1)
+	checkEqual(t, "started", f.startedJobs(), []int64{1})
+	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	checkEqual(t, "Shutdown frames", len(receivedFrames[*wire.Shutdown](f)), 1)
 }
 
 // At the deadline of a stop, running jobs are ended and returned to the queue. Their grace period is at
@@ -447,16 +447,17 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 		p.Stop(context.Background(), 0, 2*time.Second)
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 2 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped),
+		Grace: 2 * time.Second})
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
-	check(t, "dropped", drop.Lease, lease(2))
-	end := successResult(lease(1), longRun)
+	checkEqual(t, "dropped", drop.Lease, lease(2))
+	end := successResult(lease(1), longRunTime)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end, &wire.DropReply{Lease: lease(2), Dropped: true})
 	receive(t, "the end of Stop", stopped)
 	s.checkState(1, queue.Pending, queue.ReasonStopped)
 	s.checkState(2, queue.Pending, "")
-	check(t, "attempts that count", s.job(1).Attempts, 0)
-	check(t, "leased", s.leasedJobs(), []int64(nil))
-	check(t, "started", f.startedJobs(), []int64{1, 2})
+	checkEqual(t, "attempts that count", s.job(1).Attempts, 0)
+	checkEqual(t, "leased", s.leasedJobs(), []int64(nil))
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
 }

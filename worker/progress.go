@@ -96,7 +96,7 @@ var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 // checkedResult returns the result that an attempt has left. If the result is invalid, it returns the
 // reason instead. It repeats the checks of the runner, because a runner of another account may send
 // anything.
-func checkedResult(r *wire.Result) (value []byte, invalid string) {
+func checkedResult(r *wire.Result) (value []byte, invalidReason string) {
 	switch {
 	case r.ResultError != "":
 		return nil, queue.Clip(r.ResultError)

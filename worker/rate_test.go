@@ -10,7 +10,7 @@ import (
 // Each event is counted for one minute, even after a long time without events or when the clock steps
 // back.
 func TestRateCountsLastMinute(t *testing.T) {
-	var r endedRates
+	var r endedCounts
 	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
 	for _, c := range []struct{ second, add, want int }{
 		{0, 3, 3}, {0, 1, 4}, {1, 2, 6}, {59, 5, 11}, {60, 0, 7}, {61, 0, 5}, {50, 1, 6},
@@ -28,7 +28,7 @@ func TestRateCountsLastMinute(t *testing.T) {
 // Each queue has its own rate, up to maxQueueCounters queues in a minute. The total counts the attempts of
 // all queues. Queues without attempts in the last minute are removed.
 func TestQueueRatesAreLimited(t *testing.T) {
-	var r endedRates
+	var r endedCounts
 	at := func(seconds int) time.Time { return time.Unix(1_000_000+int64(seconds), 0) }
 	check := func(second, total int, want map[string]int) {
 		t.Helper()

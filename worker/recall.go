@@ -34,17 +34,17 @@ import (
 
 // recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that is in
 // progress also return to the queue, even if no job is selected.
-func (p *Pool) recallLocked(selects func(*lease) bool) {
+func (p *Pool) recallLocked(matches func(*lease) bool) {
 	p.recallCount++
-	p.dropUnstartedLocked(selects)
+	p.dropUnstartedLocked(matches)
 }
 
 // dropUnstartedLocked sends a Drop for each of the selected jobs that has not started. A job that no runner
 // has needs no Drop.
-func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
+func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
 	list := p.leases.selectLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.conn != nil
-		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && selects(h)
+		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && matches(h)
 	})
 	slices.SortFunc(list, func(a, b *lease) int {
 		return cmp.Or(queuePosition(&b.job).Compare(queuePosition(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))

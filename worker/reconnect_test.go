@@ -24,7 +24,7 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
 	checkUnanswered(t, answer, "while the job runs")
-	check(t, "killed again", len(receivedFrames[*wire.EndAttempt](f)), 2)
+	checkEqual(t, "killed again", len(receivedFrames[*wire.EndAttempt](f)), 2)
 }
 
 // A watched job stays watched when the connection to its runner breaks.
@@ -35,7 +35,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.ReportImmediately](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
-	check(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
+	checkEqual(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
 }
 
 // A cancellation that is not recorded yet is recorded even if the connection to the runner breaks.
@@ -53,7 +53,7 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	f.reconnect()
 	<-refusals
 	s.setRefuse(nil)
-	check(t, "answer", <-answer, callResult{true, nil})
+	checkEqual(t, "answer", <-answer, callResult{true, nil})
 	s.checkState(1, queue.Cancelled, "")
 }
 
@@ -71,15 +71,15 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 		refusals <- struct{}{}
 		return queue.ErrNoSpace
 	})
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	<-refusals
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
+	checkEqual(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
 	s.setRefuse(nil)
 	s.awaitState(1, queue.Completed)
 	awaitFrame[*wire.Ack](t, f, 1)
-	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
 }
 
 // If the store has no space when a runner dies, the pool continues. It records the runner's results
@@ -92,7 +92,7 @@ func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 	_, ended := runPoolThatMayFail(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	newRunner(t, root, "second")
-	frame := wire.Append(nil, successResult(lease(1), longRun))
+	frame := wire.Append(nil, successResult(lease(1), longRunTime))
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), record, 0o600)
 	refusals := make(chan struct{}, 100)
@@ -119,7 +119,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.send(successResult(lease(1), longRun))
+	f.send(successResult(lease(1), longRunTime))
 	<-refusals
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -151,7 +151,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s.enqueue(0, 0, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{1})
+	checkEqual(t, "started", f.startedJobs(), []int64{1})
 }
 
 // If two Drop frames for one lease are both answered, only one worker is free.
@@ -165,5 +165,5 @@ func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	f.send(&wire.DropReply{Lease: lease(1), Dropped: true}, &wire.DropReply{Lease: lease(1), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	f.sync()
-	check(t, "started", fmt.Sprint(f.startedJobs()), []int64{1, 2})
+	checkEqual(t, "started", fmt.Sprint(f.startedJobs()), []int64{1, 2})
 }

@@ -19,15 +19,15 @@ type recordingStore struct {
 	*faultstore.Store
 	t *testing.T
 
-	mu        sync.Mutex
-	exchanges []store.Report           // exchanges that were stored
-	awaitWant int                      // number of jobs that the Await in progress wants; 0 if none is in progress
-	refuse    func(store.Report) error // see setRefuse; may be nil
-	unblock   chan struct{}            // if not nil, an exchange with a settlement waits until it is closed
-	blocking  bool                     // an exchange waits for unblock
+	mu              sync.Mutex
+	exchanges       []store.Report           // exchanges that were stored
+	awaitedJobCount int                      // number of jobs that the Await in progress wants; 0 if none is in progress
+	refuseExchange  func(store.Report) error // see setRefuse; may be nil
+	unblock         chan struct{}            // if not nil, an exchange with a settlement waits until it is closed
+	exchangeBlocked bool                     // an exchange waits for unblock
 
-	parentsGate chan struct{} // if not nil, reads of dependencies wait until it is closed
-	parentsRead chan struct{} // receives a value when a read of dependencies begins
+	unblockParents    chan struct{} // if not nil, reads of dependencies wait until it is closed
+	parentsReadBegins chan struct{} // receives a value when a read of dependencies begins
 }
 
 // newStore returns a store that sorts jobs by priority.
@@ -45,10 +45,10 @@ func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
 
 // intercept delays, refuses and records exchanges. It also delays reads of dependencies.
 func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
-	if c.Method == "Parents" && !c.Succeeded && s.parentsGate != nil {
-		s.parentsRead <- struct{}{}
+	if c.Method == "Parents" && !c.Succeeded && s.unblockParents != nil {
+		s.parentsReadBegins <- struct{}{}
 		select {
-		case <-s.parentsGate:
+		case <-s.unblockParents:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -67,7 +67,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 		if c.Method == "Await" {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.awaitWant = arg
+			s.awaitedJobCount = arg
 		}
 	}
 	return nil
@@ -76,9 +76,9 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 // interceptExchange may delay or refuse an exchange.
 func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
-	unblock, refuse := s.unblock, s.refuse
+	unblock, refuse := s.unblock, s.refuseExchange
 	if unblock != nil && len(report.Settlements) > 0 {
-		s.blocking = true
+		s.exchangeBlocked = true
 		s.mu.Unlock()
 		<-unblock
 		s.mu.Lock()
@@ -91,20 +91,20 @@ func (s *recordingStore) interceptExchange(report store.Report) error {
 }
 
 // Await implements store.Session.
-func (s *recordingStore) Await(ctx context.Context, want int) ([]queue.Job, error) {
+func (s *recordingStore) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 	defer func() { // this also runs if Await returns an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.awaitWant = 0
+		s.awaitedJobCount = 0
 	}()
-	return s.Store.Await(ctx, want)
+	return s.Store.Await(ctx, maxJobs)
 }
 
 // awaitedJobs returns how many jobs the Await in progress wants; 0 if none is in progress.
 func (s *recordingStore) awaitedJobs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.awaitWant
+	return s.awaitedJobCount
 }
 
 // setRefuse sets a function that is called before each exchange. If it returns an error, the exchange fails
@@ -112,7 +112,7 @@ func (s *recordingStore) awaitedJobs() int {
 func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refuse = refuse
+	s.refuseExchange = refuse
 }
 
 // blockSettlements delays exchanges with a settlement until the returned function is called.
@@ -135,7 +135,7 @@ func (s *recordingStore) blockSettlements() (release func()) {
 func (s *recordingStore) isBlocking() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.blocking
+	return s.exchangeBlocked
 }
 
 // reportCounts returns how often the pool has reported that a job ended, returned to the queue, and was

@@ -69,24 +69,24 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 // returns nil if this process has these rights itself. It also returns nil if such a runner neither exists
 // nor will start. In that case, the operating system has ended the dead runner's processes,
 // and its directory stays. If such a runner may be available later, recovererFor returns an error.
-func (p *Pool) recovererFor(root string) (*runnerConn, error) {
+func (p *Pool) recovererFor(parentDir string) (*runnerConn, error) {
 	if !p.cfg.RunnerLocation.IsExternal() {
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
-		if filepath.Dir(conn.Dir) == root && conn.state != connUnresponsive {
+		if filepath.Dir(conn.Dir) == parentDir && conn.state != connUnresponsive {
 			return conn, nil
 		}
 	}
 	for other, c := range p.runners.contacts {
-		if filepath.Dir(other) == root && !c.dead {
+		if filepath.Dir(other) == parentDir && !c.dead {
 			return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, " +
 				"and the service is connecting to one; if this lasts, see: queuectl doctor")
 		}
 	}
-	if root == p.cfg.RunnerLocation.NewRunnersDir() && !p.stopping {
+	if parentDir == p.cfg.RunnerLocation.NewRunnersDir() && !p.stopping {
 		return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, and " +
 			"the service waits until one has started; if this lasts, see: queuectl doctor")
 	}
@@ -96,10 +96,10 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 // recoverVia calls runner.Recover. The given living runner does the work, or this process if recoverer is
 // nil. If that runner does not answer liveness checks, recoverVia stops waiting and returns an error.
 func (p *Pool) recoverVia(
-	ctx context.Context, recoverer *runnerConn, dir string, leased, known []wire.Attempt,
+	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, knownAttempts []wire.Attempt,
 ) (runner.RecoveryResult, error) {
 	if recoverer == nil {
-		return runner.Recover(ctx, dir, leased, known, nil)
+		return runner.Recover(ctx, dir, leasedAttempts, knownAttempts, nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,7 +113,7 @@ func (p *Pool) recoverVia(
 		}
 	})
 	defer cancel()
-	return runner.Recover(ctx, dir, leased, known, recoverer.Client)
+	return runner.Recover(ctx, dir, leasedAttempts, knownAttempts, recoverer.Client)
 }
 
 // decideCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service
@@ -143,7 +143,7 @@ func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue
 // may have had. Results in the runner's journal are final. Attempts in its running table were lost while
 // they ran. If the runner's files are not damaged, it never received the other leases. settleDeadRunner
 // returns the number of results and the number of attempts that were lost while they ran.
-func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
+func (l *loop) settleDeadRunner(d *deadRunner) (resultCount, lostCount int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := func(id wire.Lease) (h *lease, ended bool) { // ends a lease; returns false if its end was decided before
@@ -153,14 +153,14 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	}
 	for _, r := range d.Results {
 		if h, ended := end(r.Lease); ended {
-			results++
+			resultCount++
 			l.session.addSettlement(l.settlementLocked(h, r, d.dir))
 		}
 	}
 	for i := range d.RunningAttempts {
 		entry := &d.RunningAttempts[i]
 		if h, ended := end(entry.Lease); ended {
-			lost++
+			lostCount++
 			l.session.addSettlement(l.lostSettlementLocked(h, entry, d.decideCauseLocked(h, entry), d.dir))
 		}
 	}
@@ -175,7 +175,7 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 		}
 	}
 	l.wake()
-	return results, lost
+	return resultCount, lostCount
 }
 
 // finishRecovery settles the leases of a dead runner. When the report with the settlements is stored, it
@@ -249,12 +249,12 @@ func (l *loop) searchStrayProcesses() {
 // endStrayProcesses ends the processes of leases without a known runner, and returns the leases that had
 // processes. It first waits for the delay: a runner whose directory is gone may be alive, and may still
 // start attempts of an earlier service until their start deadlines.
-func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
-	alive []wire.Lease, ok bool,
+func (p *Pool) endStrayProcesses(ctx context.Context, leasedAttempts []wire.Attempt, delay time.Duration) (
+	aliveLeases []wire.Lease, ok bool,
 ) {
 	for wait := contactRetryMin; sleepOrDone(ctx, delay); wait = min(2*wait, contactRetryMax) {
 		if recoverer, err := p.recovererFor(p.cfg.RunnerLocation.NewRunnersDir()); err == nil {
-			if r, err := p.recoverVia(ctx, recoverer, "", nil, leased); err == nil {
+			if r, err := p.recoverVia(ctx, recoverer, "", nil, leasedAttempts); err == nil {
 				return r.LeasesWithProcesses, true
 			}
 		}
@@ -263,12 +263,12 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, del
 	return nil, false
 }
 
-// settleStrayLeases settles the leases that no known runner has. alive lists the leases that had processes.
-// The attempts of these leases count as started.
-func (l *loop) settleStrayLeases(alive []wire.Lease) {
+// settleStrayLeases settles the leases that no known runner has. aliveLeases lists the leases that had
+// processes. The attempts of these leases count as started.
+func (l *loop) settleStrayLeases(aliveLeases []wire.Lease) {
 	l.recovery.searchingStrays = false
 	l.mu.Lock()
-	for _, lease := range alive {
+	for _, lease := range aliveLeases {
 		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.isOrphanLocked() {
 			h.advanceLocked(eventAccepted)
 		}

@@ -114,7 +114,7 @@ func (r *runners) lacksCurrentLocked() bool {
 	now := time.Now()
 	for _, c := range r.contacts {
 		if (c.origin == contactCurrent || c.origin.existedAtStart()) && !c.dead &&
-			!c.unreachableDeadline(replaceAfter).passed(now) {
+			!c.unreachableDeadline(replaceRunnerAfter).passed(now) {
 			return false
 		}
 	}
@@ -149,10 +149,10 @@ func (r *runners) leaseDirsLocked(dirs []string) []string {
 
 // unreachableForLocked returns the directories of runners to which the pool has tried to connect for at
 // least the given time.
-func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
+func (r *runners) unreachableForLocked(minDuration time.Duration) (dirs []string) {
 	now := time.Now()
 	for dir, c := range r.contacts {
-		if !c.dead && c.unreachableDeadline(atLeast).passed(now) {
+		if !c.dead && c.unreachableDeadline(minDuration).passed(now) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -327,7 +327,7 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 
 // CheckRunners checks that all runners are alive. It returns the pids of the runners that answered within
 // the timeout, and of those that did not.
-func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []int64) {
+func (p *Pool) CheckRunners(timeout time.Duration) (responsivePIDs, unresponsivePIDs []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
@@ -335,17 +335,17 @@ func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []i
 	defer cancel()
 	for i, alive := range p.pingAll(ctx, clients) {
 		if alive {
-			responsive = append(responsive, clients[i].HelloReply.PID)
+			responsivePIDs = append(responsivePIDs, clients[i].HelloReply.PID)
 		} else {
-			unresponsive = append(unresponsive, clients[i].HelloReply.PID)
+			unresponsivePIDs = append(unresponsivePIDs, clients[i].HelloReply.PID)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, dir := range p.runners.unreachableForLocked(timeout) {
-		unresponsive = append(unresponsive, runner.PIDOf(dir))
+		unresponsivePIDs = append(unresponsivePIDs, runner.PIDOf(dir))
 	}
-	return responsive, unresponsive
+	return responsivePIDs, unresponsivePIDs
 }
 
 // PurgeOutputs deletes output files that only runners have the rights to delete. For each directory of
@@ -367,17 +367,17 @@ func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 
 // LimitEnforcements returns how the runner for new jobs enforces the resource limits of jobs. It waits
 // until this runner is connected. ok is false if ctx ends first.
-func (p *Pool) LimitEnforcements(ctx context.Context) (list []queue.Enforcement, ok bool) {
+func (p *Pool) LimitEnforcements(ctx context.Context) (enforcements []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()
 		conn, connected := p.runners.currentLocked(), p.runners.connectSignal
 		p.mu.Unlock()
 		if conn != nil {
 			for _, l := range conn.HelloReply.Enforcements {
-				list = append(list, queue.Enforcement{Limit: l.Limit, Extent: queue.EnforcementExtent(l.Extent),
+				enforcements = append(enforcements, queue.Enforcement{Limit: l.Limit, Extent: queue.EnforcementExtent(l.Extent),
 					Mechanism: l.Mechanism})
 			}
-			return list, true
+			return enforcements, true
 		}
 		select {
 		case <-connected:

@@ -17,7 +17,7 @@ import (
 
 // startFakeLauncher imitates the launcher, which starts a runner of root for each request on its socket. It
 // sends the fake runners to the returned channel, in the order of the requests.
-func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
+func startFakeLauncher(t *testing.T, rootDir string) (socket string, startedRunners <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
 	l, err := net.Listen("unix", socket)
@@ -33,7 +33,7 @@ func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan
 				return // the test has ended
 			}
 			bufio.NewReader(c).ReadString('\n')
-			f := newRunner(t, root, fmt.Sprint("own", n))
+			f := newRunner(t, rootDir, fmt.Sprint("own", n))
 			fmt.Fprintln(c, "queuectl runner "+filepath.Base(f.dir))
 			c.Close()
 			out <- f
@@ -49,24 +49,24 @@ func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan
 // startPoolWithHungUser runs a pool in which two programs of a user have hung at their start. So the user's
 // next jobs go to a separate runner.
 func startPoolWithHungUser(t *testing.T) (
-	s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner,
+	s *recordingStore, p *worker.Pool, poolErr <-chan error, startedRunners <-chan *fakeRunner,
 ) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	socket, started := startFakeLauncher(t, root)
+	socket, startedRunners := startFakeLauncher(t, root)
 	f := newRunner(t, root, "first")
 	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{RequestID: r.RequestID, SameBoot: true}) }
-	p, ended = runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
+	p, poolErr = runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
 	s.enqueue(0, 0)
 	for n := range 2 {
 		start, _ := awaitFrame[*wire.Start](t, f, n+1)
-		hung := successResult(start.Lease, longRun)
+		hung := successResult(start.Lease, longRunTime)
 		hung.ExitCode, hung.Cause = 126, int64(queue.EndStartHung)
 		f.send(hung)
 		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).StartedAttempts == 1 })
 	}
-	return s, p, ended, started
+	return s, p, poolErr, startedRunners
 }
 
 // A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it.
@@ -78,7 +78,7 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	ownRunner.die()
 	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.job(3).StartedAttempts == 1 })
-	check(t, "reason of that job", s.job(3).Reason, queue.ReasonLost)
+	checkEqual(t, "reason of that job", s.job(3).Reason, queue.ReasonLost)
 
 	s.enqueue(0)
 	ownRunner = receive(t, "a new separate runner", started)
@@ -91,7 +91,7 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s.enqueue(0)
 	third := receive(t, "a third separate runner", started)
 	start, _ := awaitFrame[*wire.Start](t, third, 1)
-	third.send(successResult(start.Lease, longRun))
+	third.send(successResult(start.Lease, longRunTime))
 	s.awaitState(start.Seq, queue.Completed)
 	select {
 	case err := <-ended:
@@ -114,5 +114,5 @@ func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	awaitFrame[*wire.Drop](t, ownRunner, 1)
 	s.enqueue(0)
 	start, _ := awaitFrame[*wire.Start](t, ownRunner, 3)
-	check(t, "the next job that was sent", start.Lease, lease(5))
+	checkEqual(t, "the next job that was sent", start.Lease, lease(5))
 }

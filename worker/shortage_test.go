@@ -29,7 +29,7 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 func TestThrottleReasonQuotesLastError(t *testing.T) {
 	_, f, p := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "paused before a shortage", p.ThrottleReason(), "")
+	checkEqual(t, "paused before a shortage", p.ThrottleReason(), "")
 	first, second := shortageResult(lease(1)), shortageResult(lease(2))
 	second.Error = "no more directories " + strings.Repeat("x", 1000)
 	f.send(first, second)

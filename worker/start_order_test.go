@@ -16,12 +16,12 @@ import (
 // like the runner, so that a worker can finish between any two frames.
 type dispatcher struct {
 	f               *fakeRunner
-	workers         int
+	workerCount     int
 	processedFrames int // number of frames processed
 	droppedCount    int
 	waitingLeases   []wire.Lease
 	startTimes      map[wire.Lease]time.Time // start times of the running attempts
-	order           []int64                  // job numbers in the order of their starts
+	startedSeqs     []int64                  // job numbers in the order of their starts
 }
 
 // step handles the next frame and reports whether there was one.
@@ -50,20 +50,20 @@ func (d *dispatcher) step() bool {
 
 // startWaitingLocked starts attempts on the free workers. The caller holds the runner's mu.
 func (d *dispatcher) startWaitingLocked() {
-	for len(d.waitingLeases) > 0 && len(d.startTimes) < d.workers {
+	for len(d.waitingLeases) > 0 && len(d.startTimes) < d.workerCount {
 		l := d.waitingLeases[0]
 		d.waitingLeases = d.waitingLeases[1:]
 		d.startTimes[l] = time.Now()
-		d.order = append(d.order, l.Seq)
+		d.startedSeqs = append(d.startedSeqs, l.Seq)
 	}
 }
 
 // finish ends the running attempts that the callback accepts. Each reports a run time of one millisecond.
-func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
+func (d *dispatcher) finish(isSelected func(l wire.Lease, startedAt time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	for l, since := range d.startTimes {
-		if selects(l, since) {
+		if isSelected(l, since) {
 			d.f.writeLocked(successResult(l, time.Millisecond))
 			delete(d.startTimes, l)
 			d.startWaitingLocked()
@@ -93,7 +93,7 @@ func TestStartsFollowQueueOrder(t *testing.T) {
 					slices.SortStableFunc(want, func(a, b int64) int { return int(priorities[b-1] - priorities[a-1]) })
 				}
 				s.enqueue(priorities...)
-				check(t, "started", dispatchOrder(t, workload{s, root, workers, jobs, rng}), want)
+				checkEqual(t, "started", dispatchOrder(t, workload{s, root, workers, jobs, rng}), want)
 			})
 		}
 	}
@@ -101,34 +101,34 @@ func TestStartsFollowQueueOrder(t *testing.T) {
 
 // workload describes a set of jobs that a pool runs.
 type workload struct {
-	s       *recordingStore
-	root    string
-	workers int
-	jobs    int
-	rng     *rand.Rand
+	s           *recordingStore
+	rootDir     string
+	workerCount int
+	jobCount    int
+	rng         *rand.Rand
 }
 
 // dispatchOrder runs all jobs and returns the order in which they started. Some jobs run longer
 // than expected.
 func dispatchOrder(t *testing.T, load workload) []int64 {
 	t.Helper()
-	f := newRunner(t, load.root, "first")
+	f := newRunner(t, load.rootDir, "first")
 	f.ignoreStarts()
-	d := &dispatcher{f: f, workers: load.workers, startTimes: map[wire.Lease]time.Time{}}
-	runPool(t, load.s, load.root, load.workers)
-	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workers > 1 && l.Seq%40 > 25 }
+	d := &dispatcher{f: f, workerCount: load.workerCount, startTimes: map[wire.Lease]time.Time{}}
+	runPool(t, load.s, load.rootDir, load.workerCount)
+	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workerCount > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
 		if load.rng.IntN(3) == 0 || !d.step() {
 			d.finish(func(l wire.Lease, since time.Time) bool {
 				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
 			})
 		}
-		return len(d.order) == load.jobs && len(d.startTimes) == 0
+		return len(d.startedSeqs) == load.jobCount && len(d.startTimes) == 0
 	})
 	if d.droppedCount == 0 {
 		t.Error("no job was recalled")
 	}
-	return d.order
+	return d.startedSeqs
 }
 
 // Users are served round robin although jobs are prefetched and some are recalled.
@@ -147,14 +147,14 @@ func TestStartsAlternateBetweenUsers(t *testing.T) {
 				}
 			}
 			load := workload{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
-			check(t, "started", dispatchOrder(t, load), want)
+			checkEqual(t, "started", dispatchOrder(t, load), want)
 		})
 	}
 }
 
-// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to n
-// wait there until the pool recalls them.
-func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
+// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to
+// jobCount wait there until the pool recalls them.
+func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -166,9 +166,9 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	awaitFrame[*wire.Start](t, f, 2) // job 2 keeps running
 	s.awaitState(2, queue.Processing)
 	f.ignoreStarts()
-	s.enqueue(make([]int64, n-2)...)
-	awaitFrame[*wire.Start](t, f, n)
-	awaitFrame[*wire.Drop](t, f, n-2)
+	s.enqueue(make([]int64, jobCount-2)...)
+	awaitFrame[*wire.Start](t, f, jobCount)
+	awaitFrame[*wire.Drop](t, f, jobCount-2)
 	return s, f
 }
 
@@ -180,7 +180,7 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 	for _, d := range receivedFrames[*wire.Drop](f) {
 		seqs = append(seqs, d.Seq)
 	}
-	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
+	checkEqual(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
 }
 
 // During a recall, the pool claims no job. It also sends no job that it claimed before, since such a job
@@ -194,10 +194,10 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 		s.awaitState(seq, queue.Completed)
 	}
 	f.sync()
-	check(t, "started while job 7 is being recalled", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
+	checkEqual(t, "started while job 7 is being recalled", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
 	f.send(&wire.DropReply{Lease: lease(7), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 10)
-	check(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
+	checkEqual(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
 
 // A claim that waited during a recall may return a job that ranks after the recalled ones. The pool returns
@@ -216,10 +216,10 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	s.enqueue(0)
 	f.sync()
-	check(t, "started", f.startedJobs(), []int64{1, 2})
+	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
 	f.send(&wire.DropReply{Lease: lease(2), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 3)
-	check(t, "first job started after the recall", f.startedJobs()[2], 2)
+	checkEqual(t, "first job started after the recall", f.startedJobs()[2], 2)
 }
 
 // The recall of a job is over when the job's start is reported, even if the Drop is not answered yet.
@@ -258,7 +258,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 		s.enqueue(0)
 		awaitFrame[*wire.Start](t, f, int(seq))
 		f.sync()
-		f.send(successResult(receivedFrames[*wire.Start](f)[seq-1].Lease, longRun))
+		f.send(successResult(receivedFrames[*wire.Start](f)[seq-1].Lease, longRunTime))
 		s.awaitState(seq, queue.Completed)
 	}
 	dropped, reclaimed := len(receivedFrames[*wire.Drop](f))-1, 0

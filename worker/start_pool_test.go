@@ -20,25 +20,25 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runPool runs a pool until the test ends, with its runners in root. It returns when the pool is ready.
-func runPool(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
+// runPool runs a pool until the test ends, with its runners in rootDir. It returns when the pool is ready.
+func runPool(t *testing.T, s store.Session, rootDir string, workers int) *worker.Pool {
 	t.Helper()
-	var ended <-chan error
+	var poolErr <-chan error
 	t.Cleanup(func() { // this cleanup runs after the one that ends the pool
-		if ended == nil {
+		if poolErr == nil {
 			return // the pool never ran
 		}
-		if err := <-ended; err != nil {
+		if err := <-poolErr; err != nil {
 			t.Errorf("the pool ended: got error %v, want none", err)
 		}
 	})
 	var p *worker.Pool
-	p, ended = runPoolThatMayFail(t, s, root, workers)
+	p, poolErr = runPoolThatMayFail(t, s, rootDir, workers)
 	return p
 }
 
 // runPoolThatMayFail is like runPool, for a pool that may end with an error. The channel receives the error.
-func runPoolThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
+func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -46,24 +46,24 @@ func runPoolThatMayFail(t *testing.T, s store.Session, root string, workers int)
 	}
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
-	command := starterCommand(t, uniqueName(root, "second"), "", "")
-	return runPoolAt(t, s, runner.Location{Dir: root, Command: command, Log: logs}, workers)
+	command := starterCommand(t, uniqueName(rootDir, "second"), "", "")
+	return runPoolAt(t, s, runner.Location{Dir: rootDir, Command: command, Log: logs}, workers)
 }
 
 // starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
 // starterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
-// until another file (wait) exists. It then prints the runner's name, with # replaced by the number of the
+// until another file (waitFile) exists. It then prints the runner's name, with # replaced by the number of the
 // call. If a file name is empty, the command skips the step with this file. If the runner's name is empty, the
 // command fails.
-func starterCommand(t *testing.T, name, callLog, wait string) []string {
+func starterCommand(t *testing.T, name, callLog, waitFile string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{self, starterWord, name, callLog, wait}
+	return []string{self, starterWord, name, callLog, waitFile}
 }
 
 // TestMain runs the starter command if starterWord is the first argument.
@@ -76,7 +76,7 @@ func TestMain(m *testing.M) {
 }
 
 // startRunner does the work of the command that starterCommand returns.
-func startRunner(name, callLog, wait string) {
+func startRunner(name, callLog, waitFile string) {
 	calls := 0
 	if callLog != "" {
 		f, err := os.OpenFile(callLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -87,8 +87,8 @@ func startRunner(name, callLog, wait string) {
 		f.Close()
 		calls = countLines(callLog)
 	}
-	for wait != "" {
-		if _, err := os.Stat(wait); err == nil {
+	for waitFile != "" {
+		if _, err := os.Stat(waitFile); err == nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -107,7 +107,7 @@ func countLines(path string) int {
 // poolConfig returns the configuration of a pool that uses the runners at a location.
 func poolConfig(location runner.Location) worker.Config {
 	return worker.Config{
-		Version: version, Node: "here",
+		Version: testVersion, Node: "here",
 		RunnerLocation:    location,
 		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
@@ -184,8 +184,8 @@ func checkStart(j *queue.Job) error {
 	return nil
 }
 
-// check fails the test if two values look different when they are printed.
-func check(t *testing.T, subject string, got, want any) {
+// checkEqual fails the test if two values look different when they are printed.
+func checkEqual(t *testing.T, subject string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s: got %v, want %v", subject, got, want)

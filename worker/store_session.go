@@ -79,11 +79,11 @@ func (s *storeSession) sendAcks() {
 }
 
 // claimInBackground claims up to maxJobs jobs in the background. The claim waits until at least one job is
-// available. recalls is the current number of recalls. The caller must compute recalls and maxJobs without
+// available. recallCount is the current number of recalls. The caller must compute recallCount and maxJobs without
 // unlocking mu in between.
-func (l *loop) claimInBackground(maxJobs, workers, recalls int) {
+func (l *loop) claimInBackground(maxJobs, workerCount, recallCount int) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workers, recalls
+	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workerCount, recallCount
 	l.Go(func() {
 		jobs, err := l.store.Await(ctx, maxJobs)
 		l.post(func() error { return l.startClaimed(jobs, err) })
@@ -110,7 +110,7 @@ func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 
 // finishStored handles a report that was stored. It removes the leases whose end was recorded, and answers
 // callers whose changes were stored or refused. It returns lines for the log.
-func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) []logLine {
+func (l *loop) finishStored(report store.Report, refusalErrs map[queue.Lease]error) []logLine {
 	l.mu.Lock()
 	lines := l.attemptLogLinesLocked(report.Settlements)
 	now := time.Now()
@@ -124,7 +124,7 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
 				}
 			}
-			l.endedRates.add(queueName, now)
+			l.endedCounts.add(queueName, now)
 		}
 		l.leases.removeLocked(lease, eventStored)
 	}
@@ -136,7 +136,7 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
 			// Other callers that wait for a change of this job notice that the lease has ended, and change the job
 			// in the store.
-			h.reportedChange.answer <- refused[lease]
+			h.reportedChange.answer <- refusalErrs[lease]
 		}
 		l.leases.removeLocked(lease, eventStored)
 	}
@@ -185,7 +185,7 @@ type logLine struct {
 // attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention have
 // the level Error or Warn. Other attempts have the level Info if they will be retried, and otherwise the level
 // Debug. A line contains only the job's id, because commands and output may be secret.
-func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
+func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (lines []logLine) {
 	for i := range ended {
 		a, d := &ended[i].Attempt, &ended[i].Decision
 		level, text := levelAndText(d)
@@ -205,9 +205,9 @@ func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) 
 		addIf(a.Signal != 0, slog.Int("signal", a.Signal))
 		addIf(d.State == queue.Failed, slog.Int64("again_in_ms", d.Delay.Milliseconds()))
 		r.attrs = append(r.attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
-		list = append(list, r)
+		lines = append(lines, r)
 	}
-	return list
+	return lines
 }
 
 // levelAndText returns the level and the text of the log line for the decision about an attempt.
@@ -230,8 +230,8 @@ func levelAndText(d *queue.Decision) (slog.Level, string) {
 }
 
 // writeLog writes lines to the log. The caller holds no lock, since logging may block.
-func (s *storeSession) writeLog(list []logLine) {
-	for _, r := range list {
+func (s *storeSession) writeLog(lines []logLine) {
+	for _, r := range lines {
 		s.log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
 	}
 }

@@ -36,10 +36,10 @@ func TestTypeInputReachesOneAttempt(t *testing.T) {
 		}
 	}
 	got, resized := typeAndResize(1, 1)
-	check(t, "typed", got, typeInputResult{2, true, nil})
-	check(t, "resized", resized, true)
+	checkEqual(t, "typed", got, typeInputResult{2, true, nil})
+	checkEqual(t, "resized", resized, true)
 	data, _ := awaitFrame[*wire.TypeInput](t, f, 1)
-	check(t, "input that the runner received", string(data.Data), "abc")
+	checkEqual(t, "input that the runner received", string(data.Data), "abc")
 	size, _ := awaitFrame[*wire.Resize](t, f, 1)
-	check(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
+	checkEqual(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
 }

@@ -71,21 +71,21 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 // unresponsive or disconnected. returnExpired returns to the queue the jobs that have not started. The runner
 // checks the deadlines too, so it cannot start these jobs later. returnExpired keeps the leases of jobs that
 // the runner may have started, since their results may still arrive.
-func (l *loop) returnExpired(location leaseLocation, list []*lease) {
-	leases := make([]wire.Lease, len(list))
-	for i, h := range list {
+func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
+	leases := make([]wire.Lease, len(expired))
+	for i, h := range expired {
 		leases[i] = h.wireLease()
 	}
 	dirs, ok := l.possibleRunnerDirs(location)
 	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
-		var b map[wire.Lease]bool
-		b, ok = runner.StartedAttempts(dirs[i], leases)
-		maps.Copy(started, b)
+		var inDir map[wire.Lease]bool
+		inDir, ok = runner.StartedAttempts(dirs[i], leases)
+		maps.Copy(started, inDir)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, h := range list {
+	for i, h := range expired {
 		hasProcess, found := started[leases[i]]
 		switch {
 		case !h.phase.mayStart() || h.conn != location.conn: // the lease has changed in the meantime
@@ -105,20 +105,20 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
 // location. It returns true if the list is complete and not empty, and no runner in it was found dead.
-func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bool) {
+func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, complete bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
+	complete = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
 	for dir, c := range l.runners.contacts {
 		if dir == location.dir || location.dir == "" && c.origin == contactFound {
 			dirs = append(dirs, dir)
-			all = all && !c.dead
+			complete = complete && !c.dead
 		}
 	}
-	return dirs, all && len(dirs) > 0
+	return dirs, complete && len(dirs) > 0
 }
 
 // awaitAnswer waits for a value from the channel or for the end of the lease. answered is false if the

@@ -30,20 +30,20 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	}
 	holder.sync()
 	start := runningAttempt(lease(1))
-	forged := successResult(start.Lease, longRun)
+	forged := successResult(start.Lease, longRunTime)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
 	other.send(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
 		&wire.DropReply{Lease: start.Lease, Dropped: true})
 	other.sync()
-	check(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
+	checkEqual(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
 	s.checkState(1, queue.Processing, "")
-	check(t, "pid of the job", s.job(1).PID, pid(1))
-	genuine := successResult(start.Lease, longRun)
+	checkEqual(t, "pid of the job", s.job(1).PID, pid(1))
+	genuine := successResult(start.Lease, longRunTime)
 	genuine.Output = []byte("own")
 	holder.send(genuine)
 	s.awaitState(1, queue.Completed)
 	a, err := s.Attempt(context.Background(), 1, 1)
-	check(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
+	checkEqual(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
 }
 
 // A result may name the output file of its lease only; another name is ignored.
@@ -54,7 +54,7 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	runPool(t, s, root, 2)
 	awaitFrame[*wire.Start](t, f, 2)
 	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
-		r := successResult(lease(seq), longRun)
+		r := successResult(lease(seq), longRunTime)
 		r.OutputRef = ref
 		f.send(r)
 		s.awaitState(seq, queue.Completed)
@@ -82,7 +82,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	s.enqueue(0)
 	p := runPool(t, s, root, 1)
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
-	f.send(successResult(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRunTime))
 	s.awaitState(1, queue.Completed)
 	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
 		responsive, unresponsive := p.CheckRunners(time.Second)

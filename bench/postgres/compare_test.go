@@ -20,9 +20,9 @@ import (
 // program is a queue to measure: the command that runs a node, and the command that fills the queue. A node is
 // a process that takes jobs from the queue.
 type program struct {
-	name string
-	node []string // command of a node; nil means this test program with the name as its role
-	fill []string
+	name        string
+	nodeCommand []string // nil means this test program, with name as its role
+	fillCommand []string
 }
 
 var testProgram, _ = os.Executable()
@@ -31,32 +31,34 @@ var testProgram, _ = os.Executable()
 var programs = []program{
 	{name: "queuectl"},
 	{name: "river"},
-	{name: "graphile-worker", node: []string{"node", "graphile.mjs"}, fill: []string{"node", "graphile.mjs", "fill"}},
-	{name: "pg-boss", node: []string{"node", "boss.mjs"}, fill: []string{"node", "boss.mjs", "fill"}},
+	{name: "graphile-worker", nodeCommand: []string{"node", "graphile.mjs"},
+		fillCommand: []string{"node", "graphile.mjs", "fill"}},
+	{name: "pg-boss", nodeCommand: []string{"node", "boss.mjs"}, fillCommand: []string{"node", "boss.mjs", "fill"}},
 }
 
-// command returns the command of a node or, if fill is true, the command that fills the queue. name is the name
-// of the node or the number of jobs to enqueue.
-func (p program) command(fill bool, url, name string) *exec.Cmd {
-	argv, role := p.node, p.name
-	if fill {
-		argv, role = p.fill, p.name+"-fill"
+// buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue. name is the
+// name of the node or the number of jobs to enqueue.
+func (p program) buildCommand(fillsQueue bool, url, name string) *exec.Cmd {
+	argv, role := p.nodeCommand, p.name
+	if fillsQueue {
+		argv, role = p.fillCommand, p.name+"-fill"
 	}
 	if argv == nil {
 		argv = []string{testProgram}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
-		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
+		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, claimSizeVariable+"="+strconv.Itoa(jobsPerClaim))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// start starts a node and waits until the node is ready.
-func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.WriteCloser, lines *bufio.Scanner) {
+// startNode starts a node and waits until the node is ready.
+func (p program) startNode(t *testing.T, url, name string) (
+	cmd *exec.Cmd, stdin io.WriteCloser, outputLines *bufio.Scanner) {
 	t.Helper()
-	cmd = p.command(false, url, name)
-	in, err := cmd.StdinPipe()
+	cmd = p.buildCommand(false, url, name)
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,25 +69,25 @@ func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.Wri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines = bufio.NewScanner(out); !lines.Scan() || lines.Text() != "ready" {
+	if outputLines = bufio.NewScanner(out); !outputLines.Scan() || outputLines.Text() != "ready" {
 		cmd.Process.Kill()
-		t.Fatalf("%s printed %q, want ready", p.name, lines.Text())
+		t.Fatalf("%s printed %q, want ready", p.name, outputLines.Text())
 	}
-	return cmd, in, lines
+	return cmd, stdin, outputLines
 }
 
-// drain lets a number of nodes run all jobs of a queue and returns how long that took.
-func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
+// runAllJobs lets a number of nodes run all jobs of a queue and returns how long that took.
+func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
 	done, last := make([]int, nodes), time.Time{}
 	ended := make(chan struct{})
-	var starts []io.Writer
+	var nodeInputs []io.Writer
 	for i := range nodes {
-		cmd, in, lines := p.start(t, url, strconv.Itoa(i))
+		cmd, in, lines := p.startNode(t, url, strconv.Itoa(i))
 		defer cmd.Wait()
 		defer cmd.Process.Kill()
-		starts = append(starts, in)
+		nodeInputs = append(nodeInputs, in)
 		go func() {
 			for lines.Scan() {
 				n, err := strconv.Atoi(lines.Text())
@@ -108,7 +110,7 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 		}()
 	}
 	began := time.Now()
-	for _, in := range starts {
+	for _, in := range nodeInputs {
 		fmt.Fprintln(in, "go")
 	}
 	select {
@@ -136,10 +138,10 @@ func TestCompareWithOthers(t *testing.T) {
 					continue
 				}
 				url := server.Create(t)
-				fill(t, p, url, jobs)
+				fillQueue(t, p, url, jobs)
 				pgserver.Query(t, url, "VACUUM ANALYZE")
 				pgserver.Query(t, url, "CHECKPOINT")
-				took := p.drain(t, url, nodes, jobs)
+				took := p.runAllJobs(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
 				// Drop the database, because the server might vacuum it during the next measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
@@ -170,12 +172,12 @@ func numberFromEnv(name string, defaultValue int) int {
 }
 
 // nodeCounts returns the numbers of nodes for which to measure.
-func nodeCounts() (list []int) {
+func nodeCounts() (counts []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
-		list = append(list, n)
+		counts = append(counts, n)
 	}
-	return list
+	return counts
 }
 
 // TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, while more and more jobs wait. Before
@@ -188,15 +190,15 @@ func TestDepth(t *testing.T) {
 	depth := numberFromEnv("QUEUECTL_BENCH_DEPTH", 1_000_000)
 	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
 		url := server.Create(t)
-		fill(t, ours, url, 1000)
+		fillQueue(t, ours, url, 1000)
 		if rows > 1000 {
-			multiply(t, url, rows)
+			multiplyJobRows(t, url, rows)
 		}
-		drain := startDrainNode(t, url)
+		drain := startRepeatNode(t, url)
 		took, jobs := time.Duration(0), numberFromEnv("QUEUECTL_BENCH_DRAINED", 20_000)
 		for n := -1000; n < jobs; n += 1000 {
 			one := drain(1000)
-			fill(t, ours, url, 1000)
+			fillQueue(t, ours, url, 1000)
 			if n >= 0 {
 				took += one
 			}
@@ -208,11 +210,11 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// startDrainNode starts a node. The returned function lets the node end a number of jobs and returns how long that
+// startRepeatNode starts a node. The returned function lets the node end a number of jobs and returns how long that
 // took. If the number is 0, the function ends the node.
-func startDrainNode(t *testing.T, url string) func(jobs int) time.Duration {
+func startRepeatNode(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
-	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
+	cmd, in, lines := program{name: "queuectl-again"}.startNode(t, url, "")
 	t.Cleanup(func() { cmd.Process.Kill() })
 	return func(jobs int) time.Duration {
 		t.Helper()
@@ -235,27 +237,28 @@ func startDrainNode(t *testing.T, url string) func(jobs int) time.Duration {
 	}
 }
 
-// fill enqueues a number of jobs in the queue of a program.
-func fill(t *testing.T, p program, url string, jobs int) {
+// fillQueue enqueues a number of jobs in the queue of a program.
+func fillQueue(t *testing.T, p program, url string, jobs int) {
 	t.Helper()
-	if out, err := p.command(true, url, strconv.Itoa(jobs)).Output(); err != nil {
+	if out, err := p.buildCommand(true, url, strconv.Itoa(jobs)).Output(); err != nil {
 		t.Fatalf("%s: %v\n%s", p.name, err, out)
 	}
 }
 
-// multiply copies the row of the first job until the table has the given number of rows, as if all these jobs
+// multiplyJobRows copies the row of the first job until the table has the given number of rows, as if all these jobs
 // had been enqueued.
-func multiply(t *testing.T, url string, rows int) {
+func multiplyJobRows(t *testing.T, url string, totalRows int) {
 	t.Helper()
-	columns := pgserver.Query(
-		t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
-	for from := 1001; from <= rows; from += 500_000 {
-		upto := min(from+499_999, rows)
-		pgserver.Query(t, url, fmt.Sprintf(
-			`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
+	columns := pgserver.Query(t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
+	for from := 1001; from <= totalRows; from += 500_000 {
+		upto := min(from+499_999, totalRows)
+		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s)
+			SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`,
+			columns, columns, from, upto))
 	}
-	pgserver.Query(t, url, fmt.Sprintf(
-		`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, rows+1, rows, rows, rows, rows))
+	pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d,
+		users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, totalRows+1, totalRows, totalRows, totalRows, totalRows))
 	pgserver.Query(t, url, "VACUUM ANALYZE")
 	pgserver.Query(t, url, "CHECKPOINT")
 }
@@ -265,12 +268,12 @@ func TestWakeUp(t *testing.T) {
 	server := pgserver.New(t)
 	defer server.Remove()
 	url := server.Create(t)
-	a, err := open(t.Context(), url, "a")
+	a, err := openStore(t.Context(), url, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := open(t.Context(), url, "b")
+	b, err := openStore(t.Context(), url, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +290,7 @@ func TestWakeUp(t *testing.T) {
 		// After this pause, node b waits for a job, and both nodes know all earlier changes.
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
-		if err := enqueue(t.Context(), a, 1); err != nil {
+		if err := enqueueJobs(t.Context(), a, 1); err != nil {
 			t.Fatal(err)
 		}
 		took = append(took, (<-begun).Sub(before))

@@ -28,7 +28,7 @@ const (
 	urlVariable  = "QUEUECTL_BENCH_URL"
 	nameVariable = "QUEUECTL_BENCH_NODE"
 
-	blockVariable = "QUEUECTL_BENCH_BLOCK"
+	claimSizeVariable = "QUEUECTL_BENCH_BLOCK"
 )
 
 func TestMain(m *testing.M) {
@@ -46,39 +46,39 @@ func TestMain(m *testing.M) {
 // prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs have ended
 // and are stored in the database. It runs until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
-	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlAgain,
+	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
 	"river": riverNode, "river-fill": fillRiver,
 }
 
-// ready prints that the node is ready, and waits for a line on standard input.
-func ready() {
+// awaitStart prints that the node is ready, and waits for a line on standard input.
+func awaitStart() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
 // printProgress prints the number of ended jobs whenever the number has changed. It does not return.
-func printProgress(done *atomic.Int64) {
+func printProgress(endedJobs *atomic.Int64) {
 	printed := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
-		if n := done.Load(); n != printed {
+		if n := endedJobs.Load(); n != printed {
 			fmt.Println(n)
 			printed = n
 		}
 	}
 }
 
-// size returns the number of jobs to enqueue. A process that fills the queue gets it in nameVariable.
-func size() int {
+// jobCountFromEnv returns the number of jobs to enqueue. A process that fills the queue gets it in nameVariable.
+func jobCountFromEnv() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
 }
 
-// block is the number of jobs that a node claims with one request. Nodes of graphile-worker and pg-boss claim
+// jobsPerClaim is the number of jobs that a node claims with one request. Nodes of graphile-worker and pg-boss claim
 // the same number, and nodes of River twice as many.
-var block = numberFromEnv(blockVariable, 1000)
+var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
 
-// open opens the queue as a node with the given name.
-func open(ctx context.Context, url, name string) (*postgres.Store, error) {
+// openStore opens the queue as a node with the given name.
+func openStore(ctx context.Context, url, name string) (*postgres.Store, error) {
 	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 	if err != nil {
@@ -88,14 +88,14 @@ func open(ctx context.Context, url, name string) (*postgres.Store, error) {
 }
 
 func fillQueuectl(ctx context.Context, url string) error {
-	s, err := open(ctx, url, "fill")
+	s, err := openStore(ctx, url, "fill")
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	for n := size(); n > 0; {
+	for n := jobCountFromEnv(); n > 0; {
 		jobs := min(n, queue.MaxJobsPerRequest)
-		if err := enqueue(ctx, s, jobs); err != nil {
+		if err := enqueueJobs(ctx, s, jobs); err != nil {
 			return err
 		}
 		n -= jobs
@@ -103,8 +103,8 @@ func fillQueuectl(ctx context.Context, url string) error {
 	return nil
 }
 
-// enqueue enqueues n jobs with one request.
-func enqueue(ctx context.Context, s *postgres.Store, n int) error {
+// enqueueJobs enqueues n jobs with one request.
+func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
 		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
@@ -117,20 +117,20 @@ func enqueue(ctx context.Context, s *postgres.Store, n int) error {
 // queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no time. It stores
 // an attempt and an event for each job.
 func queuectlNode(ctx context.Context, url string) error {
-	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
+	s, err := openStore(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
 		return err
 	}
-	ready()
-	var done atomic.Int64
-	go printProgress(&done)
-	return drain(ctx, s, &done, math.MaxInt)
+	awaitStart()
+	var endedJobs atomic.Int64
+	go printProgress(&endedJobs)
+	return endJobs(ctx, s, &endedJobs, math.MaxInt)
 }
 
-// queuectlAgain is a node that reads numbers, one per line. For each number, it ends that many jobs and prints
+// queuectlRepeatNode is a node that reads numbers, one per line. For each number, it ends that many jobs and prints
 // how long that took, in microseconds.
-func queuectlAgain(ctx context.Context, url string) error {
-	s, err := open(ctx, url, "again")
+func queuectlRepeatNode(ctx context.Context, url string) error {
+	s, err := openStore(ctx, url, "again")
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 			return err
 		}
 		began := time.Now()
-		if err := drain(ctx, s, new(atomic.Int64), n); err != nil {
+		if err := endJobs(ctx, s, new(atomic.Int64), n); err != nil {
 			return err
 		}
 		fmt.Println(time.Since(began).Microseconds())
@@ -149,21 +149,21 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain claims jobs and ends them, and counts them in done. It returns when the number has reached total.
-func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int) error {
-	report, left := store.Report{}, total
+// endJobs claims jobs and ends them, and counts them in endedJobs. It returns when the number has reached targetCount.
+func endJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
+	report, left := store.Report{}, targetCount
 	for {
-		report.WantedJobs = min(block, left)
+		report.WantedJobs = min(jobsPerClaim, left)
 		grant, err := s.Exchange(ctx, report)
 		if err != nil {
 			return err
 		}
-		if done.Add(int64(len(report.Settlements))) == int64(total) {
+		if endedJobs.Add(int64(len(report.Settlements))) == int64(targetCount) {
 			return nil
 		}
 		report.Settlements = nil
 		if len(grant.Jobs) == 0 && left > 0 {
-			jobs, err := s.Await(ctx, min(block, left))
+			jobs, err := s.Await(ctx, min(jobsPerClaim, left))
 			if err != nil {
 				return err
 			}
@@ -175,21 +175,20 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int
 			j := &grant.Jobs[i]
 			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711,
-					CPUTime:      time.Millisecond,
-					PeakRSSBytes: 1 << 20, Counted: true},
+					CPUTime: time.Millisecond, PeakRSSBytes: 1 << 20, Counted: true},
 				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}})
 		}
 	}
 }
 
-// nothing is the type of a River job that does nothing. worker executes these jobs.
-type nothing struct{}
+// noopJob is the type of a River job that does nothing. noopWorker executes these jobs.
+type noopJob struct{}
 
-func (nothing) Kind() string { return "nothing" }
+func (noopJob) Kind() string { return "nothing" }
 
-type worker struct{ river.WorkerDefaults[nothing] }
+type noopWorker struct{ river.WorkerDefaults[noopJob] }
 
-func (worker) Work(context.Context, *river.Job[nothing]) error { return nil }
+func (noopWorker) Work(context.Context, *river.Job[noopJob]) error { return nil }
 
 func fillRiver(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
@@ -209,10 +208,10 @@ func fillRiver(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	for n := size(); n > 0; {
+	for n := jobCountFromEnv(); n > 0; {
 		list := make([]river.InsertManyParams, min(n, 1000))
 		for i := range list {
-			list[i].Args = nothing{}
+			list[i].Args = noopJob{}
 		}
 		if _, err := c.InsertManyFast(ctx, list); err != nil {
 			return err
@@ -230,24 +229,24 @@ func riverNode(ctx context.Context, url string) error {
 		return err
 	}
 	workers := river.NewWorkers()
-	river.AddWorker(workers, worker{})
+	river.AddWorker(workers, noopWorker{})
 	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2 * block}}, Workers: workers,
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2 * jobsPerClaim}}, Workers: workers,
 		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond,
 	})
 	if err != nil {
 		return err
 	}
-	var done atomic.Int64
+	var endedJobs atomic.Int64
 	events, _ := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000,
 		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	go func() {
 		for range events {
-			done.Add(1)
+			endedJobs.Add(1)
 		}
 	}()
-	ready()
-	go printProgress(&done)
+	awaitStart()
+	go printProgress(&endedJobs)
 	if err := c.Start(ctx); err != nil {
 		return err
 	}

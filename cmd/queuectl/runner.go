@@ -81,7 +81,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
-	own := launcher.RunnerSettings{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
+	own := launcher.RunnerSettings{RunnersDir: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
 	// refuse reports a failed start to the service. It does nothing if the service did not send a request.
 	refuse := func(error) {}
@@ -148,12 +148,12 @@ func stopRunners(unit string) error {
 
 // runLauncher starts runners as root on a machine without systemd, until ctx ends. The service's account is given
 // as UID:GID.
-func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
-	uid, gid, _ := strings.Cut(service, ":")
+func runLauncher(ctx context.Context, dir, serviceAccount, policyFile string, log *slog.Logger) error {
+	uid, gid, _ := strings.Cut(serviceAccount, ":")
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return fault.Usagef("--launcher: %q is not UID:GID; write it like 999:999", service)
+		return fault.Usagef("--launcher: %q is not UID:GID; write it like 999:999", serviceAccount)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -161,5 +161,5 @@ func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Log
 	}
 	// Ignore signals, because the launcher ends when its service ends.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-	return launcher.RunLauncher(ctx, []string{self, "runner"}, dir, policy, u, g, log)
+	return launcher.RunLauncher(ctx, []string{self, "runner"}, dir, policyFile, u, g, log)
 }

@@ -16,8 +16,8 @@ import (
 // detachConsole closes the console if no other process uses it. Windows creates a console for a program
 // that it starts at logon.
 func detachConsole() {
-	var list [2]uint32
-	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
+	var processIDs [2]uint32
+	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&processIDs[0])), uintptr(len(processIDs))); n == 1 {
 		freeConsole.Call()
 	}
 }

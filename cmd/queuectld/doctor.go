@@ -29,14 +29,14 @@ directory.
 
 With --verify, doctor also checks all rows of the database and the output files
 for consistency, using a copy of the database.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), verify) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.printDiagnosis(cmd.Context(), verify) },
 	}
 	cmd.Flags().BoolVar(&verify, "verify", false, "also check all rows of the database and all output files")
 	return cmd
 }
 
-// doctor prints a diagnosis. It sets the exit code to 1 if a check fails.
-func (a *app) doctor(ctx context.Context, verify bool) error {
+// printDiagnosis prints a diagnosis. It sets the exit code to 1 if a check fails.
+func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
 	found, err := a.requestDiagnosis(ctx, verify)
 	a.ShowProgress("")
 	if err != nil {
@@ -99,16 +99,17 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 
 // addClientFindings adds findings about this program. They say whether its version differs from that of the
 // service, and whether a user's own service ends at logout.
-func (a *app) addClientFindings(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
+func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosis control.Diagnosis) (control.Diagnosis,
 	error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err != nil {
-		return found, err
+		return diagnosis, err
 	}
-	add := func(check, level, message, next string) {
-		found.Findings = append(found.Findings, control.Finding{Check: check, Level: level, Message: message, Advice: next})
-		if level == "failure" || found.Level == "ok" {
-			found.Level = level
+	add := func(check, level, message, advice string) {
+		diagnosis.Findings = append(diagnosis.Findings, control.Finding{Check: check, Level: level,
+			Message: message, Advice: advice})
+		if level == "failure" || diagnosis.Level == "ok" {
+			diagnosis.Level = level
 		}
 	}
 	if st.Version != cli.Version {
@@ -123,5 +124,5 @@ func (a *app) addClientFindings(ctx context.Context, c *control.Client, found co
 	if t, err := a.ChooseTarget(); err == nil && t.IsUserService && osservice.EndsAtLogout() {
 		add("session", "warning", connect.EndsAtLogoutText, connect.KeepRunningAdvice)
 	}
-	return found, nil
+	return diagnosis, nil
 }

@@ -37,11 +37,11 @@ type eventHandler struct {
 // eventLog is the state that the handlers of one event log share.
 type eventLog struct {
 	mu            sync.Mutex
-	writeEvent    func(kind uint16, text string) error // writes an event; called while mu is held
-	line          bytes.Buffer                         // scratch space for an event; guarded by mu
-	reportedCount int                                  // events reported in the current window; guarded by mu
-	omittedCount  int                                  // events omitted in the current window; guarded by mu
-	windowEnd     time.Time                            // end of the current window; guarded by mu
+	writeEvent    func(eventType uint16, text string) error // writes an event; called while mu is held
+	lineBuffer    bytes.Buffer                              // scratch space for an event; guarded by mu
+	reportedCount int                                       // events reported in the current window; guarded by mu
+	omittedCount  int                                       // events omitted in the current window; guarded by mu
+	windowEnd     time.Time                                 // end of the current window; guarded by mu
 }
 
 // openEventLog returns a handler for the event log. The installation of the service has added the source of its
@@ -66,9 +66,9 @@ func openEventLog() *eventHandler {
 }
 
 // newEventHandler returns a handler that passes each event to a function.
-func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
-	shared := &eventLog{writeEvent: report}
-	return &eventHandler{formatter: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}
+func newEventHandler(writeEvent func(kind uint16, text string) error) *eventHandler {
+	shared := &eventLog{writeEvent: writeEvent}
+	return &eventHandler{formatter: logs.NewUntimed(&shared.lineBuffer, slog.LevelWarn), log: shared}
 }
 
 // Enabled reports whether records of the level are reported.
@@ -80,7 +80,7 @@ func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool {
 func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	e.log.line.Reset()
+	e.log.lineBuffer.Reset()
 	if err := e.formatter.Handle(ctx, r); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		kind = windows.EVENTLOG_ERROR_TYPE
 	}
-	return e.log.reportLimited(kind, strings.TrimSuffix(e.log.line.String(), "\n"))
+	return e.log.reportLimited(kind, strings.TrimSuffix(e.log.lineBuffer.String(), "\n"))
 }
 
 // WithAttrs returns a handler that adds these attributes to each record.

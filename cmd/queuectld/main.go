@@ -58,8 +58,8 @@ var verbs = []cli.Verb{
 }
 
 // eachTOMLJob passes every job of a TOML file to a function.
-func eachTOMLJob(name string, in io.Reader, each func(raw []byte, line int) error) error {
-	return input.EachTOMLJob(tomlfile.ParseTables, name, in, each)
+func eachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line int) error) error {
+	return input.EachTOMLJob(tomlfile.ParseTables, fileName, in, handleJob)
 }
 
 // withApp converts a function that takes an *app to the type of Verb.Build, whose functions take a *cli.App.

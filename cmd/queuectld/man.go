@@ -26,7 +26,7 @@ func manVerb(a *app) *cobra.Command {
 			root := a.Root(nil) // nil selects all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
-				return a.Println(strings.TrimSpace(chapter(root)))
+				return a.Println(strings.TrimSpace(commandManual(root)))
 			}
 			if err := cli.ExactArgs(1, "a directory")(cmd, args); err != nil {
 				return err
@@ -38,32 +38,32 @@ func manVerb(a *app) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return files.UnwritableError("man", args[0], err)
 			}
-			return files.UnwritableError("man", args[0], writePages(root, args[0], date))
+			return files.UnwritableError("man", args[0], writeManPages(root, args[0], date))
 		},
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all manual pages as one page of Markdown instead")
 	return cmd
 }
 
-// chapter returns the manual of a command and its subcommands in Markdown.
+// commandManual returns the manual of a command and its subcommands in Markdown.
 // See docs/decisions/0092.
-func chapter(cmd *cobra.Command) string {
+func commandManual(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {
 		paragraphs := strings.Split(help.LongDescription(cmd), "\n\n")
 		if paragraphs[0] == cmd.Short {
 			paragraphs[0] += "."
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n    %s\n", cmd.CommandPath(), oneLine(paragraphs[0]), cmd.UseLine())
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n    %s\n", cmd.CommandPath(), joinLines(paragraphs[0]), cmd.UseLine())
 		for _, text := range paragraphs[1:] {
 			if strings.HasPrefix(text, "  ") {
-				b.WriteString("\n" + indented(text) + "\n")
+				b.WriteString("\n" + indentCode(text) + "\n")
 			} else {
-				b.WriteString("\n" + oneLine(text) + "\n")
+				b.WriteString("\n" + joinLines(text) + "\n")
 			}
 		}
 		if text := help.Example(cmd); text != "" {
-			b.WriteString("\n" + indented(text) + "\n")
+			b.WriteString("\n" + indentCode(text) + "\n")
 		}
 	}
 	flags := cmd.NonInheritedFlags()
@@ -75,49 +75,49 @@ func chapter(cmd *cobra.Command) string {
 		if i == 0 {
 			b.WriteString("\n| flag | meaning |\n|---|---|\n")
 		}
-		text, doc := flagText(f)
+		text, doc := describeFlag(f)
 		fmt.Fprintf(&b, "| `%s` | %s |\n", text, strings.ReplaceAll(doc, "|", "\\|"))
 	}
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
-			b.WriteString(chapter(sub))
+			b.WriteString(commandManual(sub))
 		}
 	}
 	return b.String()
 }
 
-// oneLine joins the lines of a paragraph.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
+// joinLines joins the lines of a paragraph.
+func joinLines(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 
-// indented returns a text as a block of code in Markdown.
-func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+// indentCode returns a text as a block of code in Markdown.
+func indentCode(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
 // visibleFlags returns the flags that the help shows.
-func visibleFlags(flags *pflag.FlagSet) (list []*pflag.Flag) {
+func visibleFlags(flags *pflag.FlagSet) (shownFlags []*pflag.Flag) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
-			list = append(list, f)
+			shownFlags = append(shownFlags, f)
 		}
 	})
-	return list
+	return shownFlags
 }
 
-// flagText returns a flag with the placeholder for its value, and the flag's description.
-func flagText(f *pflag.Flag) (text, doc string) {
-	text = "--" + f.Name
+// describeFlag returns a flag with the placeholder for its value, and the flag's description.
+func describeFlag(f *pflag.Flag) (syntax, description string) {
+	syntax = "--" + f.Name
 	if f.Shorthand != "" {
-		text = "-" + f.Shorthand + ", " + text
+		syntax = "-" + f.Shorthand + ", " + syntax
 	}
-	kind, doc := pflag.UnquoteUsage(f)
+	kind, description := pflag.UnquoteUsage(f)
 	if kind != "" {
-		text += " " + kind
+		syntax += " " + kind
 	}
-	return text, doc
+	return syntax, description
 }
 
-// writePages writes the manual page of a command and of each of its subcommands. It does not use cobra's page
+// writeManPages writes the manual page of a command and of each of its subcommands. It does not use cobra's page
 // writer, whose imports would make each start of the program a tenth slower.
-func writePages(cmd *cobra.Command, dir, date string) error {
+func writeManPages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
 		return err
@@ -126,7 +126,7 @@ func writePages(cmd *cobra.Command, dir, date string) error {
 		if !sub.IsAvailableCommand() {
 			continue
 		}
-		if err := writePages(sub, dir, date); err != nil {
+		if err := writeManPages(sub, dir, date); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 			if i == 0 {
 				fmt.Fprintf(&b, ".SH %s\n", title)
 			}
-			text, doc := flagText(f)
+			text, doc := describeFlag(f)
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(text), escapeRoff(doc))
 		}
 	}
@@ -173,31 +173,31 @@ func manPage(cmd *cobra.Command, name, date string) string {
 	if len(cmd.Commands()) > 0 {
 		b.WriteString(".SH COMMANDS\n")
 	}
-	var others []string
+	var seeAlso []string
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(sub.Name()), escapeRoff(sub.Short))
-			others = append(others, name+"-"+sub.Name())
+			seeAlso = append(seeAlso, name+"-"+sub.Name())
 		}
 	}
 	if !cmd.HasParent() {
-		b.WriteString(groupsAndFiles)
-		others = append(others, "systemctl", "journalctl")
+		b.WriteString(groupsAndFilesSection)
+		seeAlso = append(seeAlso, "systemctl", "journalctl")
 	}
 	if cmd.HasParent() {
-		others = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, others...)
+		seeAlso = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, seeAlso...)
 	}
-	for i, other := range others {
-		others[i] = ".BR " + escapeRoff(other) + " (1)"
+	for i, other := range seeAlso {
+		seeAlso[i] = ".BR " + escapeRoff(other) + " (1)"
 	}
-	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(others, " ,\n"))
+	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(seeAlso, " ,\n"))
 	return b.String()
 }
 
-// groupsAndFiles is the section of the first manual page about groups and files.
+// groupsAndFilesSection is the section of the first manual page about groups and files.
 //
 //go:embed man_groups_and_files.roff
-var groupsAndFiles string
+var groupsAndFilesSection string
 
 // escapeRoff escapes text for man(7).
 func escapeRoff(text string) string {

@@ -21,14 +21,14 @@ import (
 
 // addServiceFlag adds the flag --service. The service manager starts `queuectl serve` with this flag.
 // See docs/decisions/0091.
-func addServiceFlag(f *pflag.FlagSet, managed *bool) {
-	f.BoolVar(managed, "service", false, "the service was started by the service manager")
+func addServiceFlag(f *pflag.FlagSet, underServiceManager *bool) {
+	f.BoolVar(underServiceManager, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true
 }
 
 // runByServiceManager runs the service under the service manager.
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
+	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, eventLogger: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return fault.Usagef("only the service manager can run serve --service; start the service with: %s; or run it in the "+
 			"foreground with: queuectl serve", connect.StartSystemCommand)
@@ -38,9 +38,9 @@ func runByServiceManager(ctx context.Context, serve func(context.Context, *manag
 
 // serviceHandler implements svc.Handler: it answers the service manager while the service runs.
 type serviceHandler struct {
-	ctx    context.Context
-	serve  func(context.Context, *manager) error
-	events *eventHandler
+	ctx         context.Context
+	serve       func(context.Context, *manager) error
+	eventLogger *eventHandler
 }
 
 // A starting service reports its progress every checkpointInterval. A stopping service reports its progress at
@@ -61,7 +61,7 @@ const (
 // each change of the service's state.
 func (h *serviceHandler) Execute(
 	_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status,
-) (specific bool, code uint32) {
+) (isServiceSpecific bool, exitCode uint32) {
 	ctx, stop := context.WithCancel(h.ctx)
 	defer stop()
 	listening, extendStop := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -72,12 +72,12 @@ func (h *serviceHandler) Execute(
 			Manager: service.Manager{
 				OnListening:       func() { queue.TrySend(listening, struct{}{}) },
 				ExtendStopTimeout: func() { queue.TrySend(extendStop, struct{}{}) },
-				LogHandler:        h.events,
+				LogHandler:        h.eventLogger,
 			},
 			reloadRequests: reload,
 		})
 	}()
-	status := statusReporter{states: states}
+	status := statusReporter{statuses: states}
 	status.reportState(svc.StartPending)
 	starts := time.NewTicker(checkpointInterval)
 	defer starts.Stop()
@@ -86,22 +86,22 @@ func (h *serviceHandler) Execute(
 		case <-starts.C:
 			// Report progress again and again, because a start may take long: the database may be large, or the
 			// disk full.
-			if status.last.State == svc.StartPending {
+			if status.lastStatus.State == svc.StartPending {
 				status.reportState(svc.StartPending)
 			}
 		case <-listening:
 			starts.Stop()
 			// The state is not StartPending if the service manager requested a stop during the start.
-			if status.last.State == svc.StartPending {
+			if status.lastStatus.State == svc.StartPending {
 				status.reportState(svc.Running)
-				h.events.reportStart()
+				h.eventLogger.reportStart()
 			}
 		case <-extendStop:
 			status.reportState(svc.StopPending)
 		case c := <-requests:
 			switch c.Cmd {
 			case svc.Interrogate:
-				states <- status.last
+				states <- status.lastStatus
 			case svc.Stop, svc.Shutdown, svc.PreShutdown:
 				status.reportState(svc.StopPending)
 				stop()
@@ -109,7 +109,7 @@ func (h *serviceHandler) Execute(
 				queue.TrySend(reload, os.Interrupt) // reload the settings, as SIGHUP does on Unix
 			}
 		case err := <-ended:
-			h.events.reportEnd(err)
+			h.eventLogger.reportEnd(err)
 			if err != nil {
 				return true, uint32(fault.ExitCode(err))
 			}
@@ -120,8 +120,8 @@ func (h *serviceHandler) Execute(
 
 // statusReporter reports the state of the service to the service manager.
 type statusReporter struct {
-	states chan<- svc.Status
-	last   svc.Status // the last reported status
+	statuses   chan<- svc.Status
+	lastStatus svc.Status // the last reported status
 }
 
 // reportState reports a state to the service manager. If the service is already in this state, reportState reports
@@ -134,11 +134,11 @@ func (r *statusReporter) reportState(state svc.State) {
 	case svc.Running:
 		next = svc.Status{State: state, Accepts: acceptedControls}
 	}
-	if state == r.last.State {
-		next.CheckPoint = r.last.CheckPoint + 1
+	if state == r.lastStatus.State {
+		next.CheckPoint = r.lastStatus.CheckPoint + 1
 	}
-	r.last = next
-	r.states <- next
+	r.lastStatus = next
+	r.statuses <- next
 }
 
 // installerVerbs returns the subcommands of `queuectl service` that only installers use.

@@ -23,29 +23,31 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// scm fakes the service manager of Windows with a fake clock. It sends requests to the service and records the
-// states that the service reports.
-type scm struct {
-	requests chan svc.ChangeRequest
-	statuses []svc.Status
-	events   []string
-	specific bool   // first result of Execute
-	code     uint32 // second result of Execute
+// fakeServiceManager fakes the service manager of Windows with a fake clock. It sends requests to the service
+// and records the states that the service reports.
+type fakeServiceManager struct {
+	requests        chan svc.ChangeRequest
+	statuses        []svc.Status
+	events          []string
+	serviceSpecific bool   // first result of Execute
+	exitCode        uint32 // second result of Execute
 }
 
 // runHandler runs a service under the fake service manager until the service ends. The last argument sends
 // requests as the manager.
-func runHandler(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
-	s := &scm{requests: make(chan svc.ChangeRequest)}
+func runHandler(t *testing.T, runService func(context.Context, *manager) error,
+	sendRequests func(*fakeServiceManager)) *fakeServiceManager {
+	s := &fakeServiceManager{requests: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
 		requests, statuses, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
 		s.requests = requests
-		m := &serviceHandler{ctx: t.Context(), serve: serve, events: newEventHandler(func(_ uint16, text string) error {
-			s.events = append(s.events, text)
-			return nil
-		})}
+		m := &serviceHandler{ctx: t.Context(), serve: runService,
+			eventLogger: newEventHandler(func(_ uint16, text string) error {
+				s.events = append(s.events, text)
+				return nil
+			})}
 		go func() {
-			s.specific, s.code = m.Execute(nil, requests, statuses)
+			s.serviceSpecific, s.exitCode = m.Execute(nil, requests, statuses)
 			close(statuses)
 		}()
 		go func() {
@@ -55,18 +57,18 @@ func runHandler(t *testing.T, serve func(context.Context, *manager) error, do fu
 			close(done)
 		}()
 		synctest.Wait()
-		do(s)
+		sendRequests(s)
 		<-done
 	})
 	return s
 }
 
-func (s *scm) send(c svc.Cmd) {
+func (s *fakeServiceManager) send(c svc.Cmd) {
 	s.requests <- svc.ChangeRequest{Cmd: c}
 	synctest.Wait()
 }
 
-func (s *scm) lastStatus() svc.Status { return s.statuses[len(s.statuses)-1] }
+func (s *fakeServiceManager) lastStatus() svc.Status { return s.statuses[len(s.statuses)-1] }
 
 // A service reports progress while it starts, and reports that it is running when its pipe accepts
 // clients. While it stops, it reports progress again. It answers queries for its state.
@@ -90,7 +92,7 @@ func TestManagedService(t *testing.T) {
 				m.ExtendStopTimeout()
 			}
 			return nil
-		}, func(s *scm) {
+		}, func(s *fakeServiceManager) {
 			for i := range 4 {
 				if now := s.lastStatus(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 ||
 					now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
@@ -126,8 +128,8 @@ func TestManagedService(t *testing.T) {
 				t.Errorf("the answer to a query while the service stops is %+v", now)
 			}
 		})
-		if s.specific || s.code != 0 {
-			t.Errorf("the service ended with a specific code: %v, code %d; want 0", s.specific, s.code)
+		if s.serviceSpecific || s.exitCode != 0 {
+			t.Errorf("the service ended with a specific code: %v, code %d; want 0", s.serviceSpecific, s.exitCode)
 		}
 		if want := []string{"queuectl " + cli.Version + " started", "queuectl stopped"}; !slices.Equal(s.events, want) {
 			t.Errorf("the event log contains %q, want %q", s.events, want)
@@ -143,12 +145,12 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 		m.OnListening() // the service begins to listen although the stop was requested
 		time.Sleep(time.Second)
 		return nil
-	}, func(s *scm) {
+	}, func(s *fakeServiceManager) {
 		time.Sleep(10 * time.Second)
 		s.send(svc.Stop)
 	})
-	if now := s.lastStatus(); now.State != svc.StopPending || s.specific || s.code != 0 {
-		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.specific, s.code)
+	if now := s.lastStatus(); now.State != svc.StopPending || s.serviceSpecific || s.exitCode != 0 {
+		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.serviceSpecific, s.exitCode)
 	}
 	if want := []string{"queuectl stopped"}; !slices.Equal(s.events, want) {
 		t.Errorf("the event log contains %q, want %q", s.events, want)
@@ -163,9 +165,9 @@ func TestManagedServiceEnds(t *testing.T) {
 		code uint32
 	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74},
 		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usagef("no"), 2}, {errors.New("any"), 1}} {
-		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
-		if !s.specific || s.code != c.code {
-			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.specific, s.code, c.code)
+		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*fakeServiceManager) {})
+		if !s.serviceSpecific || s.exitCode != c.code {
+			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.serviceSpecific, s.exitCode, c.code)
 		}
 		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) ||
 			!strings.Contains(s.events[0], fmt.Sprint(c.code)) {
@@ -178,9 +180,10 @@ func TestManagedServiceEnds(t *testing.T) {
 		m.ExtendStopTimeout()
 		time.Sleep(time.Minute)
 		return nil
-	}, func(*scm) {})
-	if now := s.lastStatus(); now.State != svc.StopPending || s.specific || s.code != 0 {
-		t.Errorf("after a stop through the pipe, the state is %+v, specific code: %v, code %d", now, s.specific, s.code)
+	}, func(*fakeServiceManager) {})
+	if now := s.lastStatus(); now.State != svc.StopPending || s.serviceSpecific || s.exitCode != 0 {
+		t.Errorf("after a stop through the pipe, the state is %+v, specific code: %v, code %d", now,
+			s.serviceSpecific, s.exitCode)
 	}
 }
 

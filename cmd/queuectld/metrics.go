@@ -27,7 +27,7 @@ func metricsVerb(a *app) *cobra.Command {
 			if file != "" {
 				return writeTextfile(cmd.Context(), a, file)
 			}
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			c, err := a.ReadClient(cmd.Context())
 			if err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 )
 
 func migrateVerb(a *app) *cobra.Command {
-	var from, to, toFile string
+	var sourceStore, targetStore, targetFile string
 	cmd := &cobra.Command{
 		Use: "migrate --to STORE", Short: "Move the queue to another database (stop the service first)", Args: cobra.NoArgs,
 		Long: `Move the queue from the file in the state directory to a database on a
@@ -31,22 +31,22 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 			if err != nil {
 				return err
 			}
-			if to != "" && toFile != "" {
+			if targetStore != "" && targetFile != "" {
 				return fault.Usagef("--to: cannot be combined with --to-file; use one of them")
 			}
-			if toFile != "" {
-				if to, err = config.ReadStoreFile("--to-file", toFile); err != nil {
+			if targetFile != "" {
+				if targetStore, err = config.ReadStoreFile("--to-file", targetFile); err != nil {
 					return err
 				}
 			}
-			if to == "" {
+			if targetStore == "" {
 				return fault.Usagef("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE (FILE "+
 					"contains such a URL) or --to %s; "+
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			progress := func(table string, rows int64) { a.ShowProgress(`table %q: %d rows`, table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Paths: places, Version: cli.Version, LogFile: a.Stderr},
-				from, to, progress)
+				sourceStore, targetStore, progress)
 			a.ShowProgress("")
 			if err != nil {
 				return err
@@ -68,10 +68,10 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "move to this `STORE`: postgres://USER@HOST/DATABASE, or sqlite for the file in "+
+	f.StringVar(&targetStore, "to", "", "move to this `STORE`: postgres://USER@HOST/DATABASE, or sqlite for the file in "+
 		"the state directory")
-	f.StringVar(&toFile, "to-file", "", "move to the store whose URL is in `FILE`, to keep its password "+
+	f.StringVar(&targetFile, "to-file", "", "move to the store whose URL is in `FILE`, to keep its password "+
 		"off the command line")
-	f.StringVar(&from, "from", "", "move from this `STORE` (default: the store in the settings)")
+	f.StringVar(&sourceStore, "from", "", "move from this `STORE` (default: the store in the settings)")
 	return cmd
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs, in this process, the service of one `queuectl run --private`. It calls ready when the
-// service accepts requests.
-func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
+// servePrivate runs, in this process, the service of one `queuectl run --private`. It calls onReady when
+// the service accepts requests.
+func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
@@ -34,8 +34,8 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}
-	o.OnConcurrencyLimit = newProcsTuner().raise
+	o.OnConcurrencyLimit = newProcsTuner().raiseProcs
 	tuneGC()
-	o.OnReady = ready
+	o.OnReady = onReady
 	return service.Run(ctx, o, nil)
 }

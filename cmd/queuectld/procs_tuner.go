@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// singleProcessorAfter is the time without overlapping requests after which the service returns to one
+// singleProcessorDelay is the time without overlapping requests after which the service returns to one
 // processor.
-const singleProcessorAfter = time.Second
+const singleProcessorDelay = time.Second
 
 // procsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
@@ -19,12 +19,12 @@ const singleProcessorAfter = time.Second
 // costs a twentieth of the processor time while the service runs many short jobs. With only one processor, a
 // thread that waits for the disk keeps all other goroutines from preparing the next commit.
 type procsTuner struct {
-	setProcs   func(n int) // sets GOMAXPROCS
-	maxProcs   int         // value of GOMAXPROCS while requests overlap
-	overlapped atomic.Bool // requests have overlapped since the last call of lowerIfIdle
+	setProcs           func(n int) // sets GOMAXPROCS
+	maxProcs           int         // value of GOMAXPROCS while requests overlap
+	requestsOverlapped atomic.Bool // requests have overlapped since the last call of lowerProcsIfIdle
 
-	mu     sync.Mutex
-	raised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
+	mu          sync.Mutex
+	procsRaised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
 }
 
 // newProcsTuner returns a procsTuner, and sets GOMAXPROCS to 1.
@@ -34,30 +34,30 @@ func newProcsTuner() *procsTuner {
 	return p
 }
 
-// raise sets GOMAXPROCS to maxProcs. The service calls this method when requests overlap. After
-// singleProcessorAfter without a call, GOMAXPROCS returns to 1.
-func (p *procsTuner) raise() {
-	if p.overlapped.Swap(true) {
+// raiseProcs sets GOMAXPROCS to maxProcs. The service calls this method when requests overlap. After
+// singleProcessorDelay without a call, GOMAXPROCS returns to 1.
+func (p *procsTuner) raiseProcs() {
+	if p.requestsOverlapped.Swap(true) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.raised {
-		p.raised = true
+	if !p.procsRaised {
+		p.procsRaised = true
 		p.setProcs(p.maxProcs)
-		time.AfterFunc(singleProcessorAfter, p.lowerIfIdle)
+		time.AfterFunc(singleProcessorDelay, p.lowerProcsIfIdle)
 	}
 }
 
-// lowerIfIdle sets GOMAXPROCS to 1. If requests have overlapped since its last run, it runs again later instead.
-func (p *procsTuner) lowerIfIdle() {
+// lowerProcsIfIdle sets GOMAXPROCS to 1. If requests have overlapped since its last run, it runs again later instead.
+func (p *procsTuner) lowerProcsIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.overlapped.Swap(false) {
-		time.AfterFunc(singleProcessorAfter, p.lowerIfIdle)
+	if p.requestsOverlapped.Swap(false) {
+		time.AfterFunc(singleProcessorDelay, p.lowerProcsIfIdle)
 		return
 	}
-	p.raised = false
+	p.procsRaised = false
 	p.setProcs(1)
 }
 

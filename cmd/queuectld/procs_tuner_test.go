@@ -10,7 +10,7 @@ import (
 )
 
 // GOMAXPROCS rises when requests overlap, and stays high while they do. It falls when requests have not
-// overlapped for singleProcessorAfter.
+// overlapped for singleProcessorDelay.
 func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
@@ -18,11 +18,11 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		note := func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }
 		p := &procsTuner{maxProcs: 4, setProcs: note}
 		for range 25 {
-			p.raise()
+			p.raiseProcs()
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(10 * time.Second)
-		p.raise()
+		p.raiseProcs()
 		time.Sleep(10 * time.Second)
 		p.mu.Lock() // every write to the variable set happens under this lock
 		defer p.mu.Unlock()

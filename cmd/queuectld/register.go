@@ -28,53 +28,54 @@ import (
 )
 
 func serviceVerb(a *app) *cobra.Command {
-	var own, keep, runners bool
-	var roots string
-	verb := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
+	var ownService, keepJobs, stopsRunners bool
+	var runnerDir string
+	verb := func(name, short string, run func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
 			Use: name, Short: short, Args: cli.ExactArgs(0, "no arguments"),
-			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) },
 		}
-		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on the machine's service")
+		cmd.Flags().BoolVar(&ownService, "user", false, "act on your own service, not on the machine's service")
 		return cmd
 	}
 	stop := verb("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
-		case runners && keep:
+		case stopsRunners && keepJobs:
 			return fault.Usagef("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
-		case runners:
-			return a.stopRunners(roots)
-		case roots != "":
+		case stopsRunners:
+			return a.stopRunners(runnerDir)
+		case runnerDir != "":
 			return fault.Usagef("--runner-dir: works only with --runners; use both")
 		}
-		return a.serviceStop(ctx, own, keep)
+		return a.serviceStop(ctx, ownService, keepJobs)
 	})
-	stop.Flags().BoolVar(&keep, "keep-jobs", false,
+	stop.Flags().BoolVar(&keepJobs, "keep-jobs", false,
 		"let running jobs continue; the service takes them over when it starts again")
-	stop.Flags().BoolVar(&runners, "runners", false,
+	stop.Flags().BoolVar(&stopsRunners, "runners", false,
 		"stop the runners that a service has left behind, and their jobs; the service must not be running")
-	stop.Flags().Var(input.NonEmptyValue(&roots), "runner-dir",
+	stop.Flags().Var(input.NonEmptyValue(&runnerDir), "runner-dir",
 		"with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.GroupCommand("service", "Install, start, stop and check the service",
-		verb("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
+		verb("install", "Install the service and start it",
+			func(context.Context) error { return a.serviceInstall(ownService) }),
 		verb("uninstall", "Stop the service and uninstall it",
-			func(context.Context) error { return a.serviceUninstall(own) }),
+			func(context.Context) error { return a.serviceUninstall(ownService) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
-			return a.startOrRestart(ctx, own, "started", a.startUnregistered, (*install.Service).Start)
+			return a.startOrRestart(ctx, ownService, "started", a.startUnregistered, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
-			func(ctx context.Context) error { return a.serviceRestart(ctx, own) }),
+			func(ctx context.Context) error { return a.serviceRestart(ctx, ownService) }),
 		verb("status", "Show whether the service is running",
-			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
+			func(ctx context.Context) error { return a.serviceStatus(ctx, ownService) }),
 	)
 	verbs.AddCommand(a.installerVerbs()...)
 	return verbs
 }
 
 // serviceRestart restarts a service, whether or not it is registered.
-func (a *app) serviceRestart(ctx context.Context, own bool) error {
-	return a.startOrRestart(ctx, own, "restarted", a.restartUnregistered, func(r *install.Service) error {
+func (a *app) serviceRestart(ctx context.Context, ownService bool) error {
+	return a.startOrRestart(ctx, ownService, "restarted", a.restartUnregistered, func(r *install.Service) error {
 		c := control.NewClient(r.Paths.Socket)
 		defer c.Close()
 		// Before a running service is stopped, check that it could start again. If no service runs, a failed
@@ -105,10 +106,10 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 }
 
 // ownOrSystemService returns the user's own service or the system's service, whether or not it is registered.
-func (a *app) ownOrSystemService(own bool) (*install.Service, error) {
-	o := install.Options{User: own, Paths: config.SystemPaths()}
+func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
+	o := install.Options{User: ownService, Paths: config.SystemPaths()}
 	var err error
-	if own {
+	if ownService {
 		if o.Paths, err = config.UserPaths(); err != nil {
 			return nil, err
 		}
@@ -128,21 +129,21 @@ func (a *app) ownOrSystemService(own bool) (*install.Service, error) {
 
 // directControl returns functions that act on the service with these paths without a service manager: they start,
 // stop and query it.
-func (a *app) directControl(p config.Paths) install.DirectControl {
+func (a *app) directControl(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
 		Start: func() error {
-			_, err := a.startIfStopped(ctx, connect.Target{Socket: p.Socket, IsUserService: true})
+			_, err := a.startIfStopped(ctx, connect.Target{Socket: paths.Socket, IsUserService: true})
 			return err
 		},
 		Stop: func(keepJobs bool) error {
-			c := control.NewClient(p.Socket)
+			c := control.NewClient(paths.Socket)
 			defer c.Close()
 			_, err := a.stopAndWait(ctx, c, keepJobs)
 			return err
 		},
 		IsAnswering: func() bool {
-			c := control.NewClient(p.Socket)
+			c := control.NewClient(paths.Socket)
 			defer c.Close()
 			return c.Connect(ctx) == nil
 		},
@@ -152,8 +153,8 @@ func (a *app) directControl(p config.Paths) install.DirectControl {
 // registeredService returns the registered service that a command acts on, which is the service that the client
 // would choose. If that service is not registered, registeredService returns nil, and the command talks to the
 // service through its socket. With --user, a missing registration is an error.
-func (a *app) registeredService(own bool) (*install.Service, error) {
-	if own {
+func (a *app) registeredService(ownService bool) (*install.Service, error) {
+	if ownService {
 		r, err := a.ownOrSystemService(true)
 		if err == nil && !r.IsRegistered() {
 			err = r.NotRegisteredError()
@@ -173,18 +174,18 @@ func (a *app) registeredService(own bool) (*install.Service, error) {
 
 // serviceInstall registers the service. If the user's own service runs in the background,
 // serviceInstall first stops it, and the new service adopts its jobs.
-func (a *app) serviceInstall(own bool) error {
-	if own {
+func (a *app) serviceInstall(ownService bool) error {
+	if ownService {
 		p, err := config.UserPaths()
 		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return err
 		}
 	}
-	r, err := a.ownOrSystemService(own)
+	r, err := a.ownOrSystemService(ownService)
 	if err != nil {
 		return err
 	}
-	if own && !r.IsRegistered() && r.Direct.IsAnswering() {
+	if ownService && !r.IsRegistered() && r.Direct.IsAnswering() {
 		if err := r.Direct.Stop(true); err != nil {
 			return err
 		}
@@ -196,15 +197,15 @@ func (a *app) serviceInstall(own bool) error {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Paths.Socket})
 	}
 	a.PrintInfo("the service is registered and running; its socket is %s", r.Paths.Socket)
-	if own && osservice.EndsAtLogout() {
+	if ownService && osservice.EndsAtLogout() {
 		a.PrintInfo("the service stops when you log out; %s", connect.KeepRunningAdvice)
 	}
 	return nil
 }
 
 // serviceUninstall implements `queuectl service uninstall`.
-func (a *app) serviceUninstall(own bool) error {
-	r, err := a.ownOrSystemService(own)
+func (a *app) serviceUninstall(ownService bool) error {
+	r, err := a.ownOrSystemService(ownService)
 	if err != nil {
 		return err
 	}
@@ -228,8 +229,8 @@ func (a *app) serviceUninstall(own bool) error {
 // checkRestart returns an error if a running service could not start again with the settings in its file and in
 // the given environment. It also makes the service reload the file, so that the service validates it. If the
 // caller may not read the file or may not reload the service, checkRestart skips that part of the check.
-func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
-	file, err := tomlfile.Read(path, false)
+func checkRestart(ctx context.Context, c *control.Client, settingsPath string, environ []string) error {
+	file, err := tomlfile.Read(settingsPath, false)
 	if errors.Is(err, fs.ErrPermission) {
 		file, err = config.Layer{Origin: config.FromFile}, nil
 	}
@@ -246,12 +247,12 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 		}
 	}
 	return queue.Errorf(queue.CodeInvalid, "the service was not restarted: it could not start with these settings (%v); "+
-		"fix them, and check the file with: queuectl config validate %s", err, path)
+		"fix them, and check the file with: queuectl config validate %s", err, settingsPath)
 }
 
 // restartArgs returns the arguments with which a running service can be started again: with the same
 // settings file and the same number of workers.
-func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
+func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
 		err = checkRestart(ctx, c, st.SettingsFile, os.Environ())
@@ -259,16 +260,16 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 	if err != nil {
 		return nil, err
 	}
-	serve = slices.Clone(serve)
+	serveArgs = slices.Clone(serveArgs)
 	// If the settings file does not exist, leave out its path. The service then uses the default path.
 	if _, err := os.Stat(st.SettingsFile); err == nil {
-		serve = append(serve, "--config", st.SettingsFile)
+		serveArgs = append(serveArgs, "--config", st.SettingsFile)
 	}
 	v, err := c.ConfigGet(ctx, control.ConfigKeyParams{Key: "workers"})
 	if err == nil && v.Origin == string(config.FromFlag) {
-		serve = append(serve, "--workers", v.Value)
+		serveArgs = append(serveArgs, "--workers", v.Value)
 	}
-	return serve, nil
+	return serveArgs, nil
 }
 
 // startUnregistered starts an unregistered service in the background, unless the service is running.
@@ -296,44 +297,45 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. It calls do(service) for a registered
-// service, and unregistered(ctx, target) for an unregistered service that can start in the background. In all other
-// cases, it calls do with the system's service. done is "started" or "restarted", for the printed message.
-func (a *app) startOrRestart(ctx context.Context, own bool, done string,
-	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
-	r, err := a.registeredService(own)
+// startOrRestart starts or restarts the service that the client would choose. It calls onRegistered for a
+// registered service, and onUnregistered for an unregistered service that can start in the background. In all
+// other cases, it calls onRegistered with the system's service. doneWord is "started" or "restarted", for the
+// printed message.
+func (a *app) startOrRestart(ctx context.Context, ownService bool, doneWord string,
+	onUnregistered func(context.Context, connect.Target) error, onRegistered func(*install.Service) error) error {
+	r, err := a.registeredService(ownService)
 	if r == nil && err == nil {
 		if t, err := a.ChooseTarget(); err == nil && t.CanStart() {
-			return unregistered(ctx, t)
+			return onUnregistered(ctx, t)
 		}
 		r, err = a.ownOrSystemService(false)
 	}
 	if err != nil {
 		return err
 	}
-	if err := do(r); err != nil {
+	if err := onRegistered(r); err != nil {
 		return err
 	}
-	return a.PrintResult(map[string]any{done: true}, "service %s", done)
+	return a.PrintResult(map[string]any{doneWord: true}, "service %s", doneWord)
 }
 
 // serviceStop implements `queuectl service stop`.
-func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
-	r, err := a.registeredService(own)
+func (a *app) serviceStop(ctx context.Context, ownService, keepJobs bool) error {
+	r, err := a.registeredService(ownService)
 	switch {
 	case err != nil:
 		return err
 	case r == nil:
-		return a.stopThroughSocket(ctx, keep)
+		return a.stopThroughSocket(ctx, keepJobs)
 	}
 	running := r.IsRunning()
 	if running {
-		defer a.warnIfSlow(ctx, r.Paths.Socket, keep)()
+		defer a.warnIfSlow(ctx, r.Paths.Socket, keepJobs)()
 	}
-	if err := r.Stop(keep); err != nil {
+	if err := r.Stop(keepJobs); err != nil {
 		return err
 	}
-	if running && !keep {
+	if running && !keepJobs {
 		if err := awaitRunnersEnd(ctx, r.Paths, ""); err != nil {
 			return err
 		}
@@ -342,7 +344,7 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 }
 
 // stopRunners stops the runners of a queue whose service does not run.
-func (a *app) stopRunners(roots string) error {
+func (a *app) stopRunners(runnerDir string) error {
 	places, err := a.Paths()
 	if err != nil {
 		return err
@@ -351,7 +353,7 @@ func (a *app) stopRunners(roots string) error {
 		a.PrintInfo("waiting up to %v for the runners and their jobs to end; then they are killed",
 			service.EndRunnersTimeout())
 	})
-	n, err := service.EndRunners(places, roots)
+	n, err := service.EndRunners(places, runnerDir)
 	slow.Stop()
 	if err != nil {
 		return err
@@ -361,8 +363,8 @@ func (a *app) stopRunners(roots string) error {
 
 // serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks the
 // service manager first, because a connection to the socket would start a stopped service.
-func (a *app) serviceStatus(ctx context.Context, own bool) error {
-	r, err := a.registeredService(own)
+func (a *app) serviceStatus(ctx context.Context, ownService bool) error {
+	r, err := a.registeredService(ownService)
 	var c *control.Client
 	switch {
 	case err != nil:
@@ -392,7 +394,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 }
 
 // stopThroughSocket stops the service through its socket.
-func (a *app) stopThroughSocket(ctx context.Context, keep bool) error {
+func (a *app) stopThroughSocket(ctx context.Context, keepJobs bool) error {
 	t, err := a.ChooseTarget()
 	if err != nil {
 		return err
@@ -406,8 +408,8 @@ func (a *app) stopThroughSocket(ctx context.Context, keep bool) error {
 	if err := t.ConnectError(err); err != nil {
 		return err
 	}
-	stopped := a.warnIfSlow(ctx, t.Socket, keep)
-	got, err := a.stopAndWait(ctx, c, keep)
+	stopped := a.warnIfSlow(ctx, t.Socket, keepJobs)
+	got, err := a.stopAndWait(ctx, c, keepJobs)
 	stopped()
 	if err != nil {
 		return err
@@ -421,9 +423,9 @@ const slowStopAfter = time.Second
 // warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
 // only on a terminal. It queries the service before the stop, because a connection after the stop could start
 // the service again through its socket unit. Call the returned function when the service has stopped.
-func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
+func (a *app) warnIfSlow(ctx context.Context, socket string, keepJobs bool) (stopWarning func() bool) {
 	text := "waiting for the service to stop"
-	if term.IsTerminal(a.Stderr) && !a.Quiet && !keep {
+	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobs {
 		statusCtx, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
 		c := control.NewClient(socket)
@@ -437,9 +439,9 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 }
 
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that another service
-// can start. If keep is false, it also waits for the service's runners, and returns an error if they do not end.
-func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.ServiceStopResult, error) {
-	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
+// can start. If keepJobs is false, it also waits for the service's runners, and returns an error if they do not end.
+func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobs bool) (control.ServiceStopResult, error) {
+	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keepJobs})
 	if err != nil {
 		return got, err
 	}
@@ -448,7 +450,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 			return got, err
 		}
 	}
-	if keep {
+	if keepJobs {
 		return got, nil
 	}
 	return got, awaitRunnersEnd(ctx, config.PathsIn(got.Dir), got.RunnerDir)
@@ -471,12 +473,12 @@ const runnersEndTimeout = 5 * time.Second
 
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are
 // still alive after runnersEndTimeout, for example because the service crashed while it stopped them.
-func awaitRunnersEnd(ctx context.Context, p config.Paths, roots string) error {
-	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(p, roots); {
+func awaitRunnersEnd(ctx context.Context, paths config.Paths, runnerDir string) error {
+	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(paths, runnerDir); {
 		if time.Now().After(end) {
-			command := "queuectl --dir " + queue.QuoteShellWord(p.StateDir) + " service stop --runners"
-			if roots != "" {
-				command += " --runner-dir " + queue.QuoteShellWord(roots)
+			command := "queuectl --dir " + queue.QuoteShellWord(paths.StateDir) + " service stop --runners"
+			if runnerDir != "" {
+				command += " --runner-dir " + queue.QuoteShellWord(runnerDir)
 			}
 			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still "+
 				"be running; stop them with: %s", command)

@@ -27,15 +27,15 @@ import (
 )
 
 func serveVerb(a *app) *cobra.Command {
-	var workers, file, unit string
-	var keep, background, managed bool
-	var root service.ExternalRunners
+	var workers, settingsFile, systemdUnit string
+	var keepJobs, inBackground, underServiceManager bool
+	var externalRunners service.ExternalRunners
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit := func() {}
 			// A background service must not inherit the resource limits of the client that started it.
-			if background {
+			if inBackground {
 				inherit = cleanstart.Reset
 			}
 			if err := tune.RestartWithTimerSlack(inherit); err != nil {
@@ -43,22 +43,23 @@ func serveVerb(a *app) *cobra.Command {
 			}
 			files.RestrictUmask()
 			serve := func(ctx context.Context, m *manager) error {
-				o, err := a.serveOptions(workers, file)
+				o, err := a.serveOptions(workers, settingsFile)
 				if err != nil {
 					return &service.ExitError{Code: service.ExitConfig, Err: err}
 				}
-				o.KeepJobs, o.StartedOnDemand, o.SystemdUnit, o.ExternalRunners = keep, background, systemd.Unit(unit), root
-				o.OnConcurrencyLimit = newProcsTuner().raise
-				started := osservice.Process{Kind: o.Paths.ServiceKind(), Background: background, Unit: unit,
+				o.KeepJobs, o.StartedOnDemand, o.SystemdUnit, o.ExternalRunners =
+					keepJobs, inBackground, systemd.Unit(systemdUnit), externalRunners
+				o.OnConcurrencyLimit = newProcsTuner().raiseProcs
+				started := osservice.Process{Kind: o.Paths.ServiceKind(), Background: inBackground, Unit: systemdUnit,
 					ParentPID: os.Getppid()}
 				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
-				if background {
+				if inBackground {
 					o.InheritedRestrictions = cleanstart.InheritedAttributes()
 				}
 				tuneGC()
 				return a.serve(ctx, o, m)
 			}
-			if managed {
+			if underServiceManager {
 				return runByServiceManager(cmd.Context(), serve)
 			}
 			return serve(cmd.Context(), nil)
@@ -66,34 +67,34 @@ func serveVerb(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(input.NonEmptyValue(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
-	f.Var(input.NonEmptyValue(&file), "config", "read the settings from `FILE`")
-	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over "+
+	f.Var(input.NonEmptyValue(&settingsFile), "config", "read the settings from `FILE`")
+	f.BoolVar(&keepJobs, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over "+
 		"when it starts again")
-	f.Var(input.NonEmptyValue(&unit), "unit",
+	f.Var(input.NonEmptyValue(&systemdUnit), "unit",
 		"with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
 			"when it stops the unit")
-	f.Var(input.NonEmptyValue(&root.SpawnSocket), "runner-socket",
+	f.Var(input.NonEmptyValue(&externalRunners.SpawnSocket), "runner-socket",
 		"let the program that listens on the socket `FILE` start the runners, which run jobs; runners start as root "+
 			"unless --runner-own is given")
-	f.BoolVar(&root.SpawnsOwnAccount, "runner-own", false,
+	f.BoolVar(&externalRunners.SpawnsOwnAccount, "runner-own", false,
 		"with --runner-socket: start the runners with the account of the service instead of root")
-	root.Dir, root.PolicyFile = config.RunnerDir, config.RunnerPolicy
-	f.Var(input.NonEmptyValue(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+
-		config.RunnerDir+")")
-	f.Var(input.NonEmptyValue(&root.PolicyFile), "runner-policy",
+	externalRunners.Dir, externalRunners.PolicyFile = config.RunnerDir, config.RunnerPolicy
+	f.Var(input.NonEmptyValue(&externalRunners.Dir), "runner-dir",
+		"`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
+	f.Var(input.NonEmptyValue(&externalRunners.PolicyFile), "runner-policy",
 		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
 	for _, name := range []string{"runner-dir", "runner-policy"} {
 		f.Lookup(name).DefValue = "" // the usage already contains the default
 	}
-	f.BoolVar(&background, "background", false, "the service was started by a client")
+	f.BoolVar(&inBackground, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
-	addServiceFlag(f, &managed)
+	addServiceFlag(f, &underServiceManager)
 	return cmd
 }
 
 // serveOptions returns the options of the service. The service uses the paths below --dir, or else the user's
 // default paths.
-func (a *app) serveOptions(workers, file string) (service.Options, error) {
+func (a *app) serveOptions(workers, settingsFile string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
 	var err error
@@ -113,11 +114,11 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 			return o, err
 		}
 	}
-	if file != "" {
-		if err := files.CheckReadable("--config", file); err != nil {
+	if settingsFile != "" {
+		if err := files.CheckReadable("--config", settingsFile); err != nil {
 			return o, err
 		}
-		o.Paths.SettingsFile, o.RequireSettingsFile = file, true
+		o.Paths.SettingsFile, o.RequireSettingsFile = settingsFile, true
 	}
 	if workers != "" {
 		o.Flags["workers"] = workers
@@ -166,12 +167,12 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		detachConsole()
 	}
-	var memory tune.MemoryTrimmer
-	o.OnIdleCheck = memory.TrimIfIdle
+	var memoryTrimmer tune.MemoryTrimmer
+	o.OnIdleCheck = memoryTrimmer.TrimIfIdle
 	o.OnReady = func() {
 		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Paths.Socket)
-		memory.Start()
-		time.AfterFunc(memoryTrimDelay, memory.TrimIfIdle)
+		memoryTrimmer.Start()
+		time.AfterFunc(memoryTrimDelay, memoryTrimmer.TrimIfIdle)
 	}
 	if m != nil {
 		o.Manager = &m.Manager

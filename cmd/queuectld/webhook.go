@@ -31,22 +31,22 @@ const (
 )
 
 // postWebhook reads a payload and posts it once to the URL in the environment. It prints the response to out and
-// errors to errs. It returns the exit code, which is 0 if the receiver accepted the webhook.
-func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env func(string) string) int {
-	status, err := post(ctx, in, out, env)
+// errors to errOut. It returns the exit code, which is 0 if the receiver accepted the webhook.
+func postWebhook(ctx context.Context, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
+	status, err := post(ctx, in, out, getenv)
 	if err != nil {
-		fmt.Fprintf(errs, "queuectl: cannot post the webhook: %v\n", err)
+		fmt.Fprintf(errOut, "queuectl: cannot post the webhook: %v\n", err)
 		return 1
 	}
 	switch {
 	case status >= 200 && status < 300:
 		return 0
 	case status == http.StatusGone:
-		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook "+
+		fmt.Fprintln(errOut, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook "+
 			"from the setting webhooks; its name is this job's label \"webhook\"")
 		return hooks.WebhookGoneExitCode
 	case status >= 300 && status < 400:
-		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address, and webhooks do not follow "+
+		fmt.Fprintln(errOut, "queuectl: the receiver redirects to another address, and webhooks do not follow "+
 			"redirects; change the webhook's url in the setting webhooks; its name is this job's label \"webhook\"")
 	}
 	return 1
@@ -54,23 +54,23 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 
 // post posts the payload once, in the format of Standard Webhooks, version 1
 // (https://github.com/standard-webhooks/standard-webhooks). It returns the status of the response.
-func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) string) (status int, err error) {
+func post(ctx context.Context, in io.Reader, out io.Writer, getenv func(string) string) (status int, err error) {
 	payload, err := io.ReadAll(io.LimitReader(in, queue.MaxStdinBytes))
 	if err != nil {
 		return 0, err
 	}
-	signer, err := readSigner(env(hooks.WebhookSecretVariable))
+	signer, err := readSigner(getenv(hooks.WebhookSecretVariable))
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(hooks.WebhookURLVariable),
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, getenv(hooks.WebhookURLVariable),
 		bytes.NewReader(payload))
 	if err != nil {
 		return 0, stripURL(err)
 	}
-	id, now := env(hooks.WebhookIDVariable), time.Now()
+	id, now := getenv(hooks.WebhookIDVariable), time.Now()
 	signature, err := signer.Sign(id, now, payload)
 	if err != nil {
 		return 0, err
@@ -95,9 +95,9 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 
 // stripURL removes the URL from an error, because the URL may contain a secret.
 func stripURL(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
-		return failed.Err
+	var urlErr *url.Error
+	if errors.As(err, &urlErr) {
+		return urlErr.Err
 	}
 	return err
 }

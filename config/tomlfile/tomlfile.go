@@ -28,16 +28,16 @@ func Read(path string, required bool) (config.Layer, error) {
 }
 
 // ParseTables parses TOML without interpreting the settings. Error messages contain path.
-func ParseTables(path string, raw []byte) (file map[string]any, err error) {
-	err = toml.Unmarshal(raw, &file)
-	var at toml.ParseError
+func ParseTables(path string, raw []byte) (tables map[string]any, err error) {
+	err = toml.Unmarshal(raw, &tables)
+	var parseErr toml.ParseError
 	switch {
-	case errors.As(err, &at):
-		return nil, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
+	case errors.As(err, &parseErr):
+		return nil, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, parseErr.Position.Line, parseErr.Message)
 	case err != nil:
 		return nil, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
 	}
-	return file, nil
+	return tables, nil
 }
 
 // tableSetters lists the tables whose inner tables have names that the user chooses. For each one, it holds the
@@ -45,12 +45,13 @@ func ParseTables(path string, raw []byte) (file map[string]any, err error) {
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// faultyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
+// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
 // inner table, in the order of the names. Then it finds a key whose name is in the error and whose removal changes
 // the error. If no key meets both conditions, it returns the path of the inner table.
-func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
-	wrong := func(below string, v any) string {
-		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
+func invalidKeyPath(tableName string, table map[string]any,
+	setTable func(*config.Layer, map[string]any) error) []string {
+	wrong := func(innerName string, v any) string {
+		return fmt.Sprint(setTable(&config.Layer{Values: map[string]string{}}, map[string]any{innerName: v}))
 	}
 	for _, below := range slices.Sorted(maps.Keys(table)) {
 		of, _ := table[below].(map[string]any)
@@ -62,12 +63,12 @@ func faultyPath(name string, table map[string]any, take func(*config.Layer, map[
 			without := maps.Clone(of)
 			delete(without, key)
 			if containsWord(fault, key) && wrong(below, without) != fault {
-				return []string{name, below, key}
+				return []string{tableName, below, key}
 			}
 		}
-		return []string{name, below}
+		return []string{tableName, below}
 	}
-	return []string{name}
+	return []string{tableName}
 }
 
 func containsWord(text, word string) bool {
@@ -99,7 +100,7 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 		table, is := file[name].(map[string]any)
 		if take := tableSetters[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				report(err, faultyPath(name, table, take)...)
+				report(err, invalidKeyPath(name, table, take)...)
 			}
 			continue
 		}
@@ -125,11 +126,11 @@ func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
 
 // lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the
 // key. If that line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
-func lineOf(raw []byte, path ...string) int {
+func lineOf(raw []byte, keyPath ...string) int {
 	line := 1
 	var table map[string]toml.Primitive
 	meta, _ := toml.Decode(string(raw), &table) // ignore the error, since raw is valid
-	for _, name := range path {
+	for _, name := range keyPath {
 		value := table[name]
 		line, table = max(line, firstLine(&meta, value)), nil
 		meta.PrimitiveDecode(value, &table) // this call fails for the last key of the path, if that key is not a table
@@ -140,9 +141,9 @@ func lineOf(raw []byte, path ...string) int {
 // firstLine returns the line of a value's key. If a table has no line, because the file only has keys
 // such as table.key, it returns the first line of what the table contains. It returns 0 if no line is known.
 func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
-	var refused toml.ParseError
-	if errors.As(meta.PrimitiveDecode(value, valueRejecter{}), &refused) && refused.Position.Line > 0 {
-		return refused.Position.Line
+	var parseErr toml.ParseError
+	if errors.As(meta.PrimitiveDecode(value, valueRejecter{}), &parseErr) && parseErr.Position.Line > 0 {
+		return parseErr.Position.Line
 	}
 	var table map[string]toml.Primitive
 	meta.PrimitiveDecode(value, &table)

@@ -71,7 +71,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := slices.Sorted(maps.Keys(l.Values)),
-		slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
+		slices.Sorted(slices.Values(config.SettingNames())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
 	delete(l.Values, "shell") // the example contains the default of Unix

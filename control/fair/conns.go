@@ -14,10 +14,11 @@ type Conns struct {
 	bounds       ConnBounds
 	onBytesFreed func()
 
-	requests, lists, streams *Limiter
-	connRequests             *Limiter // requests in progress on each connection; Conn.number is used as the user
-	bytes                    *Limiter // size of request lines and answers in progress
-	growingLines             *Limiter // lines longer than FreeBytes that are not complete yet
+	requestLimiter, listLimiter, streamLimiter *Limiter
+	// connRequestLimiter limits the requests in progress on each connection; Conn.number is used as the user.
+	connRequestLimiter *Limiter
+	byteLimiter        *Limiter // size of request lines and answers in progress
+	growingLineLimiter *Limiter // lines longer than FreeBytes that are not complete yet
 
 	unlimitedBytes atomic.Bool
 	lastConn       atomic.Int64 // number of the newest connection
@@ -39,9 +40,10 @@ type ConnBounds struct {
 // progress than before.
 func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 	perUser := func(n int64) *Limiter { return NewLimiter(Bound{Max: n}) }
-	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requests: perUser(bounds.Requests),
-		lists: perUser(bounds.Lists), streams: perUser(bounds.Streams), connRequests: perUser(bounds.ConnRequests),
-		bytes: perUser(bounds.MaxBytes), growingLines: perUser(1)}
+	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requestLimiter: perUser(bounds.Requests),
+		listLimiter: perUser(bounds.Lists), streamLimiter: perUser(bounds.Streams),
+		connRequestLimiter: perUser(bounds.ConnRequests), byteLimiter: perUser(bounds.MaxBytes),
+		growingLineLimiter: perUser(1)}
 }
 
 // SetUnlimitedBytes turns the bound on bytes off if unlimited is true, and on otherwise. The server turns it
@@ -54,7 +56,7 @@ func (s *Conns) UnlimitedBytes() bool { return s.unlimitedBytes.Load() }
 // Usage returns the number of a user's requests, including those that wait for room, and the bytes
 // of the user's request lines and answers.
 func (s *Conns) Usage(uid int) (requests, bytes int64) {
-	return s.requests.InUse(uid, 0) + int64(s.requests.WaitingCount(uid)), s.bytes.InUse(uid, 0)
+	return s.requestLimiter.InUse(uid, 0) + int64(s.requestLimiter.WaitingCount(uid)), s.byteLimiter.InUse(uid, 0)
 }
 
 // Conn is one connection. It counts what the connection uses of its user's bounds.
@@ -66,7 +68,7 @@ type Conn struct {
 	// client has hung up, it cancels the connection's requests and returns true.
 	cancelIfHungUp func() bool
 
-	bytes atomic.Int64 // size of the connection's request lines and answers in progress
+	inUseBytes atomic.Int64 // size of the connection's request lines and answers in progress
 	// lineGrowing means that the line being read may exceed FreeBytes before its end has arrived. Only the goroutine
 	// that reads the line uses it.
 	lineGrowing bool
@@ -79,7 +81,7 @@ func (s *Conns) Connect(uid int, cancelIfHungUp func() bool) *Conn {
 
 // Close frees the bytes of the connection. The connection's requests must have ended before.
 func (c *Conn) Close() {
-	c.AddBytes(-int(c.bytes.Load()))
+	c.AddBytes(-int(c.inUseBytes.Load()))
 	c.EndLine()
 }
 
@@ -95,9 +97,9 @@ func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 }
 
 // addConnBytes adds n to the bytes of the connection. It returns the resulting change of the user's bytes; the
-// first FreeBytes of each connection do not count. The caller must add the result to Conns.bytes.
+// first FreeBytes of each connection do not count. The caller must add the result to Conns.byteLimiter.
 func (c *Conn) addConnBytes(n int64) int64 {
-	bytes := c.bytes.Add(n)
+	bytes := c.inUseBytes.Add(n)
 	free := c.conns.bounds.FreeBytes
 	return max(0, bytes-free) - max(0, bytes-n-free)
 }
@@ -105,7 +107,7 @@ func (c *Conn) addConnBytes(n int64) int64 {
 // AddBytes adds n bytes even if that exceeds the limit. A negative n frees bytes.
 func (c *Conn) AddBytes(n int) {
 	if more := c.addConnBytes(int64(n)); more != 0 {
-		c.conns.bytes.ForceAdd(Request{User: c.uid, Amount: more})
+		c.conns.byteLimiter.ForceAdd(Request{User: c.uid, Amount: more})
 		if more < 0 {
 			c.conns.onBytesFreed()
 		}
@@ -122,7 +124,7 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	}
 	deadline := time.Now().Add(c.conns.bounds.MaxWait)
 	if !completeLine && !c.lineGrowing {
-		c.lineGrowing = c.awaitRoom(ctx, c.conns.growingLines, Request{User: c.uid, Deadline: deadline})
+		c.lineGrowing = c.awaitRoom(ctx, c.conns.growingLineLimiter, Request{User: c.uid, Deadline: deadline})
 	}
 	mayGrow, room := completeLine || c.lineGrowing, Request{User: c.uid, Amount: more, Deadline: deadline}
 	if completeLine {
@@ -130,12 +132,12 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	}
 	switch {
 	case mayGrow && c.conns.unlimitedBytes.Load():
-		c.conns.bytes.ForceAdd(room)
+		c.conns.byteLimiter.ForceAdd(room)
 		return nil
-	case mayGrow && c.awaitRoom(ctx, c.conns.bytes, room):
+	case mayGrow && c.awaitRoom(ctx, c.conns.byteLimiter, room):
 		return nil
 	}
-	c.conns.bytes.ForceAdd(room) // AddBytes below frees the bytes again
+	c.conns.byteLimiter.ForceAdd(room) // AddBytes below frees the bytes again
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
@@ -147,51 +149,51 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 func (c *Conn) EndLine() {
 	if c.lineGrowing {
 		c.lineGrowing = false
-		c.conns.growingLines.Release(Request{User: c.uid})
+		c.conns.growingLineLimiter.Release(Request{User: c.uid})
 	}
 }
 
 // BeginRequest waits for room for a request. If it succeeds, the caller must free the room with EndRequest.
 func (c *Conn) BeginRequest(ctx context.Context) error {
 	deadline := time.Now().Add(c.conns.bounds.MaxWait)
-	if c.awaitRoom(ctx, c.conns.connRequests, Request{User: c.number, Deadline: deadline}) {
-		if c.awaitRoom(ctx, c.conns.requests, Request{User: c.uid, Deadline: deadline}) {
+	if c.awaitRoom(ctx, c.conns.connRequestLimiter, Request{User: c.number, Deadline: deadline}) {
+		if c.awaitRoom(ctx, c.conns.requestLimiter, Request{User: c.uid, Deadline: deadline}) {
 			return nil
 		}
-		c.conns.connRequests.Release(Request{User: c.number})
+		c.conns.connRequestLimiter.Release(Request{User: c.number})
 	}
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
 		"user); wait for an answer before you send more", c.conns.bounds.ConnRequests, c.conns.bounds.Requests)
 }
 
-// EndRequest frees the bytes of a request. If begun is true, it also frees the room that BeginRequest took.
-func (c *Conn) EndRequest(begun bool, bytes int) {
-	if begun {
-		c.conns.connRequests.Release(Request{User: c.number})
-		c.conns.requests.Release(Request{User: c.uid})
+// EndRequest frees the bytes of a request. If requestBegun is true, it also frees the room that BeginRequest took.
+func (c *Conn) EndRequest(requestBegun bool, bytes int) {
+	if requestBegun {
+		c.conns.connRequestLimiter.Release(Request{User: c.number})
+		c.conns.requestLimiter.Release(Request{User: c.uid})
 	}
 	c.AddBytes(-bytes)
 }
 
 // OpenStream takes room for a stream. The returned function frees the room. OpenStream returns an error if the
 // bounds leave no room. It does not wait, because streams may last long.
-func (c *Conn) OpenStream() (end func(), err error) {
+func (c *Conn) OpenStream() (endStream func(), err error) {
 	r := Request{User: c.uid}
-	if !c.conns.streams.TryAcquire(r) {
+	if !c.conns.streamLimiter.TryAcquire(r) {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open streams (such as wait, logs and events), the maximum per user; close one", c.conns.bounds.Streams)
 	}
-	return func() { c.conns.streams.Release(r) }, nil
+	return func() { c.conns.streamLimiter.Release(r) }, nil
 }
 
 // BeginList waits for room for a request about many jobs. The returned function frees the room. While the request
 // waits, the server continues to read the connection.
-func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
+func (c *Conn) BeginList(ctx context.Context) (endList func(), err error) {
 	r := Request{User: c.uid, Deadline: time.Now().Add(c.conns.bounds.MaxWait)}
-	if c.conns.lists.Acquire(ctx, r) != nil {
+	if c.conns.listLimiter.Acquire(ctx, r) != nil {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one "+
 				"of them is answered", c.conns.bounds.Lists)
 	}
-	return func() { c.conns.lists.Release(r) }, nil
+	return func() { c.conns.listLimiter.Release(r) }, nil
 }

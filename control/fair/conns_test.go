@@ -14,46 +14,46 @@ import (
 
 // These are the bounds of the Conns in these tests.
 const (
-	userRequests = 256
-	connRequests = 64
-	userLists    = 4
-	userStreams  = 64
-	userBytes    = 8 << 20
-	connBytes    = 16 << 10
-	maxRoomWait  = 5 * time.Second
+	maxUserRequests = 256
+	maxConnRequests = 64
+	maxUserLists    = 4
+	maxUserStreams  = 64
+	maxUserBytes    = 8 << 20
+	freeConnBytes   = 16 << 10
+	maxRoomWait     = 5 * time.Second
 )
 
 func newConns() *Conns {
-	return NewConns(ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists,
-		Streams: userStreams, MaxBytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}, func() {})
+	return NewConns(ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserLists,
+		Streams: maxUserStreams, MaxBytes: maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}, func() {})
 }
 
 // wantNoConns checks that nothing is in use and no request waits.
 func wantNoConns(t *testing.T, s *Conns) {
 	t.Helper()
-	for _, l := range []*Limiter{s.requests, s.connRequests, s.bytes, s.growingLines} {
+	for _, l := range []*Limiter{s.requestLimiter, s.connRequestLimiter, s.byteLimiter, s.growingLineLimiter} {
 		wantIdle(t, l)
 	}
 }
 
 // wantTimeout checks that a call waits for room for maxRoomWait and then returns an error that contains the given
 // text.
-func wantTimeout(t *testing.T, what string, ask func() error, says string) {
+func wantTimeout(t *testing.T, description string, request func() error, wantText string) {
 	t.Helper()
 	began := time.Now()
-	err := ask()
+	err := request()
 	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRoomWait ||
-		!strings.Contains(err.Error(), says) {
-		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", what, took, err, maxRoomWait, says)
+		!strings.Contains(err.Error(), wantText) {
+		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", description, took, err, maxRoomWait, wantText)
 	}
 }
 
 // wantImmediate checks that a call gets room immediately.
-func wantImmediate(t *testing.T, what string, ask func() error) {
+func wantImmediate(t *testing.T, description string, request func() error) {
 	t.Helper()
 	began := time.Now()
-	if err := ask(); err != nil || time.Since(began) > 0 {
-		t.Errorf("%s: after %v: %v", what, time.Since(began), err)
+	if err := request(); err != nil || time.Since(began) > 0 {
+		t.Errorf("%s: after %v: %v", description, time.Since(began), err)
 	}
 }
 
@@ -64,10 +64,10 @@ func TestRequestsAreBounded(t *testing.T) {
 		s := newConns()
 		begin := func(c *Conn) func() error { return func() error { return c.BeginRequest(t.Context()) } }
 		var conns []*Conn
-		for range userRequests / connRequests {
+		for range maxUserRequests / maxConnRequests {
 			c := s.Connect(1, notHungUp)
 			conns = append(conns, c)
-			for range connRequests {
+			for range maxConnRequests {
 				wantImmediate(t, "a request", begin(c))
 			}
 			if len(conns) == 1 {
@@ -105,7 +105,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		s := newConns()
 		a, b, other := s.Connect(1, notHungUp), s.Connect(1, notHungUp), s.Connect(2, notHungUp)
 		var ends []func()
-		for i := range userStreams {
+		for i := range maxUserStreams {
 			end, err := []*Conn{a, b}[i%2].OpenStream()
 			if err != nil {
 				t.Fatal(err)
@@ -132,7 +132,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 				return err
 			}
 		}
-		for range userLists {
+		for range maxUserLists {
 			wantImmediate(t, "a list", list(a))
 		}
 		wantTimeout(t, "one more list", list(b), "4 of your requests that list")
@@ -142,7 +142,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 	})
 }
 
-// The bytes of a user on all connections together are limited. The first connBytes of each connection do not
+// The bytes of a user on all connections together are limited. The first freeConnBytes of each connection do not
 // count. A line of the maximum length always fits if nothing else is in progress. Of several growing lines,
 // only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
@@ -155,36 +155,35 @@ func TestBytesAreBounded(t *testing.T) {
 		for range 256 {
 			c := s.Connect(1, notHungUp)
 			conns = append(conns, c)
-			wantImmediate(t, "as many bytes as are free", room(c, connBytes))
+			wantImmediate(t, "as many bytes as are free", room(c, freeConnBytes))
 		}
 		first, second, other := conns[0], conns[1], s.Connect(2, notHungUp)
 		wantImmediate(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
-		wantImmediate(t, "a line of another user", room(other, userBytes))
+		wantImmediate(t, "a line of another user", room(other, maxUserBytes))
 		wantImmediate(t, "a whole line of another connection", func() error {
-			return second.AwaitLineBytes(t.Context(), 1,
-				true)
+			return second.AwaitLineBytes(t.Context(), 1, true)
 		})
 		second.AddBytes(-1)
-		wantImmediate(t, "the first line, up to the maximum length", room(first, userBytes-1))
-		if got := s.bytes.InUse(1, 0); got != userBytes {
-			t.Errorf("%d bytes are counted, want %d", got, userBytes)
+		wantImmediate(t, "the first line, up to the maximum length", room(first, maxUserBytes-1))
+		if got := s.byteLimiter.InUse(1, 0); got != maxUserBytes {
+			t.Errorf("%d bytes are counted, want %d", got, maxUserBytes)
 		}
 		wantTimeout(t, "the first line, one byte longer", room(first, 1), "8388608 bytes")
 		first.EndLine()
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
-		first.AddBytes(-userBytes)
-		wantImmediate(t, "a second line after the first request was answered", room(second, userBytes))
-		second.AddBytes(userBytes) // answers count even if there is no room
+		first.AddBytes(-maxUserBytes)
+		wantImmediate(t, "a second line after the first request was answered", room(second, maxUserBytes))
+		second.AddBytes(maxUserBytes) // answers count even if there is no room
 		second.EndLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediate(t, "a line within the free bytes of another connection", func() error {
 			c := s.Connect(1, notHungUp)
 			defer c.Close()
-			return c.AwaitLineBytes(t.Context(), connBytes, false)
+			return c.AwaitLineBytes(t.Context(), freeConnBytes, false)
 		})
 		second.Close()
-		wantImmediate(t, "after the second connection was closed", room(first, userBytes))
+		wantImmediate(t, "after the second connection was closed", room(first, maxUserBytes))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {

@@ -14,9 +14,9 @@ const roomHangUpInterval = 500 * time.Millisecond
 // hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
 // from a connection that waits, so it cannot notice the hang-up by reading.
 type hangUpWatch struct {
-	mu        sync.Mutex
-	conns     map[*Conn]bool // guarded by mu
-	scheduled bool           // checkHangUps is running, or a timer will call it; guarded by mu
+	mu             sync.Mutex
+	conns          map[*Conn]bool // guarded by mu
+	checkScheduled bool           // checkHangUps is running, or a timer will call it; guarded by mu
 }
 
 // add starts to watch a connection that waits for room.
@@ -39,8 +39,8 @@ func (w *hangUpWatch) remove(c *Conn) {
 
 // scheduleLocked schedules a call of checkHangUps. If a call is already scheduled or running, it does nothing.
 func (w *hangUpWatch) scheduleLocked() {
-	if !w.scheduled {
-		w.scheduled = true
+	if !w.checkScheduled {
+		w.checkScheduled = true
 		time.AfterFunc(roomHangUpInterval, w.checkHangUps)
 	}
 }
@@ -59,7 +59,7 @@ func (w *hangUpWatch) checkHangUps() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.scheduled = false; len(w.conns) > 0 {
+	if w.checkScheduled = false; len(w.conns) > 0 {
 		w.scheduleLocked()
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// fillRoom opens connections of a user, and begins as many requests as the user may have.
-func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
+// useAllRequests opens connections of a user, and begins as many requests as the user may have.
+func useAllRequests(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 	t.Helper()
-	for range userRequests / connRequests {
+	for range maxUserRequests / maxConnRequests {
 		c := s.Connect(uid, notHungUp)
 		conns = append(conns, c)
-		for range connRequests {
+		for range maxConnRequests {
 			if err := c.BeginRequest(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -27,7 +27,7 @@ func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 // closeAll ends the requests of connections and closes them.
 func closeAll(conns ...*Conn) {
 	for _, c := range conns {
-		for range c.conns.connRequests.InUse(c.number, 0) {
+		for range c.conns.connRequestLimiter.InUse(c.number, 0) {
 			c.EndRequest(true, 0)
 		}
 		c.Close()
@@ -39,7 +39,7 @@ func closeAll(conns ...*Conn) {
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
-		busy := fillRoom(t, s, 1)
+		busy := useAllRequests(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var got []int
@@ -79,7 +79,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
-		busy := fillRoom(t, s, 1)
+		busy := useAllRequests(t, s, 1)
 		waits := func(onLook func()) *Conn {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := s.Connect(1, func() bool {

@@ -68,8 +68,8 @@ type user struct {
 // waiter is a request that waits for room.
 type waiter struct {
 	Request
-	arrival int64  // number of the request in the order of arrival
-	grant   func() // called, with Limiter.mu held, once there is room
+	arrival   int64  // number of the request in the order of arrival
+	onGranted func() // called, with Limiter.mu held, once there is room
 }
 
 // NewLimiter returns a Limiter with the given bounds.
@@ -91,14 +91,14 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 		return nil
 	}
 	granted := make(chan struct{})
-	w := &waiter{Request: r, grant: func() { close(granted) }}
+	w := &waiter{Request: r, onGranted: func() { close(granted) }}
 	l.enqueueLocked(u, w)
 	l.mu.Unlock()
-	var expired <-chan time.Time
+	var deadlineReached <-chan time.Time
 	if !r.Deadline.IsZero() {
 		timer := time.NewTimer(time.Until(r.Deadline))
 		defer timer.Stop()
-		expired = timer.C
+		deadlineReached = timer.C
 	}
 	err := ErrDeadline
 	select {
@@ -106,7 +106,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-expired:
+	case <-deadlineReached:
 	}
 	if l.stopWaiting(w) {
 		return err
@@ -123,21 +123,21 @@ func (l *Limiter) TryAcquire(r Request) bool {
 	return l.tryTakeLocked(u, &r)
 }
 
-// Start is like Acquire, but returns immediately. It calls the given function once the request has room, unless
-// ctx ends before. The function must not block or use the Limiter. Start ignores the deadline of r.
-func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
+// AcquireAsync is like Acquire, but returns immediately. It calls onAcquired once the request has room, unless
+// ctx ends before. onAcquired must not block or use the Limiter. AcquireAsync ignores the deadline of r.
+func (l *Limiter) AcquireAsync(ctx context.Context, r Request, onAcquired func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.userLocked(r.User)
 	if l.tryTakeLocked(u, &r) {
-		start()
+		onAcquired()
 		return
 	}
 	w := &waiter{Request: r}
 	stop := context.AfterFunc(ctx, func() { l.stopWaiting(w) })
-	w.grant = func() {
+	w.onGranted = func() {
 		stop()
-		start()
+		onAcquired()
 	}
 	l.enqueueLocked(u, w)
 }
@@ -161,21 +161,21 @@ func (l *Limiter) ForceAdd(r Request) {
 	l.forgetIfIdleLocked(u)
 }
 
-// InUse returns the amount that a user has in use within a bound.
-func (l *Limiter) InUse(id, bound int) int64 {
+// InUse returns the amount that a user has in use within the bound with the given index.
+func (l *Limiter) InUse(userID, boundIndex int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if u := l.users[id]; u != nil {
-		return u.inUse[bound]
+	if u := l.users[userID]; u != nil {
+		return u.inUse[boundIndex]
 	}
 	return 0
 }
 
 // WaitingCount returns the number of a user's requests that wait.
-func (l *Limiter) WaitingCount(id int) int {
+func (l *Limiter) WaitingCount(userID int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if u := l.users[id]; u != nil {
+	if u := l.users[userID]; u != nil {
 		return u.waitingCount
 	}
 	return 0
@@ -190,7 +190,7 @@ func (l *Limiter) Dispatch() {
 
 // dispatchFreedLocked gives room to waiting requests after the request r of the user u has freed some.
 func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
-	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
+	if slices.ContainsFunc(l.boundIndexes(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()
 	} else if u.waitingCount > 0 {
 		l.grantAllLocked(u) // the room can only be used by u
@@ -215,18 +215,18 @@ func (l *Limiter) dispatchLocked() {
 // grantOldestLocked gives room to the oldest request of the user for which there is room. It returns false if
 // there is no such request.
 func (l *Limiter) grantOldestLocked(u *user) bool {
-	var first *waiter
+	var oldestWaiter *waiter
 	for _, q := range u.queues {
-		if len(q) > 0 && (first == nil || q[0].arrival < first.arrival) && l.hasRoomLocked(u, &q[0].Request) {
-			first = q[0]
+		if len(q) > 0 && (oldestWaiter == nil || q[0].arrival < oldestWaiter.arrival) && l.hasRoomLocked(u, &q[0].Request) {
+			oldestWaiter = q[0]
 		}
 	}
-	if first == nil {
+	if oldestWaiter == nil {
 		return false
 	}
-	l.addInUseLocked(u, &first.Request)
-	l.removeLocked(u, first)
-	first.grant()
+	l.addInUseLocked(u, &oldestWaiter.Request)
+	l.removeLocked(u, oldestWaiter)
+	oldestWaiter.onGranted()
 	return true
 }
 
@@ -242,7 +242,7 @@ func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
 
 // hasRoomLocked reports whether a request could get its room now.
 func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
-	for _, b := range l.boundsOf(r) {
+	for _, b := range l.boundIndexes(r) {
 		inUse := u.inUse[b]
 		if l.bounds[b].Shared {
 			inUse = l.totalInUse[b]
@@ -256,13 +256,13 @@ func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 
 // addInUseLocked adds the amount of a request to the amounts in use.
 func (l *Limiter) addInUseLocked(u *user, r *Request) {
-	for _, b := range l.boundsOf(r) {
+	for _, b := range l.boundIndexes(r) {
 		u.inUse[b] += cmp.Or(r.Amount, 1)
 		l.totalInUse[b] += cmp.Or(r.Amount, 1)
 	}
 }
 
-func (l *Limiter) boundsOf(r *Request) []int {
+func (l *Limiter) boundIndexes(r *Request) []int {
 	if r.Bounds == nil {
 		return l.allBounds
 	}
@@ -322,11 +322,11 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 }
 
 // userLocked returns the user with an id, and creates it if it does not exist.
-func (l *Limiter) userLocked(id int) *user {
-	u := l.users[id]
+func (l *Limiter) userLocked(userID int) *user {
+	u := l.users[userID]
 	if u == nil {
-		u = &user{id: id, inUse: make([]int64, len(l.bounds))}
-		l.users[id] = u
+		u = &user{id: userID, inUse: make([]int64, len(l.bounds))}
+		l.users[userID] = u
 	}
 	return u
 }

@@ -24,34 +24,34 @@ func wantIdle(t *testing.T, l *Limiter) {
 
 // grants records the names of requests in the order in which they got room.
 type grants struct {
-	mu   sync.Mutex
-	list []string // guarded by mu
+	mu    sync.Mutex
+	names []string // guarded by mu
 }
 
-func (g *grants) add(who string) {
+func (g *grants) add(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.list = append(g.list, who)
+	g.names = append(g.names, name)
 }
 
 func (g *grants) String() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return strings.Join(g.list, " ")
+	return strings.Join(g.names, " ")
 }
 
 // queueUp makes each of the named requests wait for room, in this order. A name consists of a user's number and
 // a letter. Each request returns its room after a second.
-func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, requests map[string]Request,
+func queueUp(t *testing.T, l *Limiter, granted *grants, wg *sync.WaitGroup, requests map[string]Request,
 	names ...string) {
 	for _, name := range names {
-		wait.Go(func() {
+		wg.Go(func() {
 			r := requests[name]
 			if err := l.Acquire(t.Context(), r); err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
 			}
-			got.add(name)
+			granted.add(name)
 			time.Sleep(time.Second)
 			l.Release(r)
 		})
@@ -125,7 +125,7 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got, want := len(got.list), 6; got != want {
+		if got, want := len(got.names), 6; got != want {
 			t.Errorf("%d requests got room after the first ended, want %d", got, want)
 		}
 		wait.Wait()
@@ -274,8 +274,8 @@ func TestForceAddExceedsBounds(t *testing.T) {
 	})
 }
 
-// Start calls its function once there is room, without using a goroutine to wait. It does not call the function after
-// the context has ended.
+// AcquireAsync calls its function once there is room, without using a goroutine to wait. It does not call the
+// function after the context has ended.
 func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})
@@ -286,7 +286,7 @@ func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 			defer cancel()
 			name := fmt.Sprint(i)
 			contexts[name] = cancel
-			l.Start(ctx, Request{}, func() { got.add(name) })
+			l.AcquireAsync(ctx, Request{}, func() { got.add(name) })
 		}
 		contexts["1"]()
 		synctest.Wait()

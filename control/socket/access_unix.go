@@ -29,28 +29,28 @@ func AccessError(path string) error {
 		closed, need = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)
 	}
-	var users accounts.Directory
-	you := users.UserName(os.Geteuid())
-	var owner *syscall.Stat_t
+	var accountNames accounts.Directory
+	you := accountNames.UserName(os.Geteuid())
+	var fileStat *syscall.Stat_t
 	if err == nil {
-		owner, _ = info.Sys().(*syscall.Stat_t)
+		fileStat, _ = info.Sys().(*syscall.Stat_t)
 	}
 	text, use, admit := fmt.Sprintf("%s cannot use the socket %s", you, path), "use", "change"
 	if closed != path {
 		text += fmt.Sprintf(", because this account has no access to the directory %s", closed)
 		use, admit = "enter", "put the socket of the service into another directory (serve --socket), and change"
 	}
-	if owner == nil {
+	if fileStat == nil {
 		return queue.Errorf(queue.CodeDenied, "%s", text)
 	}
-	group := users.GroupName(int(owner.Gid))
-	if info.Mode().Perm()&need == 0 || owner.Gid == 0 {
+	group := accountNames.GroupName(int(fileStat.Gid))
+	if info.Mode().Perm()&need == 0 || fileStat.Gid == 0 {
 		return queue.Errorf(queue.CodeDenied, "%s: only the user %s may %s it; to admit other users, %s the settings "+
-			"socket_group, socket_mode and [access] of the service", text, users.UserName(int(owner.Uid)), use, admit)
+			"socket_group, socket_mode and [access] of the service", text, accountNames.UserName(int(fileStat.Uid)), use, admit)
 	}
 	next := fmt.Sprintf("join the group with: sudo usermod -aG %s %s, then log in again", group, you)
-	if me, err := users.UserByUID(uint32(os.Geteuid())); err == nil {
-		if me, err = users.WithGroups(me); err == nil && slices.Contains(me.Groups, owner.Gid) {
+	if me, err := accountNames.UserByUID(uint32(os.Geteuid())); err == nil {
+		if me, err = accountNames.WithGroups(me); err == nil && slices.Contains(me.Groups, fileStat.Gid) {
 			next = "you were added to the group after you logged in, so log in again"
 		}
 	}

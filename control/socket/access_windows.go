@@ -14,26 +14,26 @@ const LogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Lo
 // AccessError returns the error for a user without permission to connect to a pipe. It explains how to get
 // access. It cannot say which users have access, because this user may not read the permissions of the pipe.
 func AccessError(path string) error {
-	var known accounts.Directory
-	you := known.UserName(accounts.CurrentUser())
-	_, group := known.GroupID(ServiceAccount)
+	var accountNames accounts.Directory
+	you := accountNames.UserName(accounts.CurrentUser())
+	_, group := accountNames.GroupID(ServiceAccount)
 	return queue.Errorf(queue.CodeDenied, "%s", noAccessText(path, you, group))
 }
 
-// noAccessText returns the text of AccessError. The parameter you is the name of the user, and group says whether
-// the group that may use the pipe of the system service exists.
-func noAccessText(path, you string, group bool) string {
-	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
+// noAccessText returns the text of AccessError. The parameter groupExists says whether the group that may use the
+// pipe of the system service exists.
+func noAccessText(path, userName string, groupExists bool) string {
+	text := fmt.Sprintf("%s cannot use the pipe %s", userName, path)
 	name, _ := cutPipePrefix(path)
 	switch {
 	case !strings.EqualFold(name, ServiceAccount): // the pipe belongs to a user's own service
 		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, " +
 			"change [access] in the settings file of the service"
-	case !group:
+	case !groupExists:
 		return text + ": ask an administrator to admit you in [access] of the settings file of the service, or " +
 			"use an elevated prompt"
 	}
 	return text + fmt.Sprintf(": only members of the group %s may use it; ask an administrator to admit you in [access] "+
 		"of the settings file of the service, or to add you to the group; then log off and on again; the group command is: "+
-		"net localgroup %[1]s \"%s\" /add", ServiceAccount, you)
+		"net localgroup %[1]s \"%s\" /add", ServiceAccount, userName)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyMayBlock says whether PeerOf may have to wait for data from the client.
-const IdentifyMayBlock = false
+// PeerOfMayBlock says whether PeerOf may have to wait for data from the client.
+const PeerOfMayBlock = false
 
 // MaxPath is the kernel's limit for the path of a socket, in bytes.
 const MaxPath = sockpath.MaxBytes
@@ -50,8 +50,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Bind creates a control socket like Listen. But unlike a Listener, the result cannot create the socket again when
 // the socket's file is removed.
-func Bind(path string, to Perms) (*net.UnixListener, error) {
-	l, _, err := bind(path, to)
+func Bind(path string, perms Perms) (*net.UnixListener, error) {
+	l, _, err := bind(path, perms)
 	return l, err
 }
 
@@ -72,11 +72,11 @@ func setBacklog(l *net.UnixListener) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = syscall.Listen(int(fd), maxBacklog) }); err != nil {
+	var listenErr error
+	if err := raw.Control(func(fd uintptr) { listenErr = syscall.Listen(int(fd), maxBacklog) }); err != nil {
 		return err
 	}
-	return os.NewSyscallError("listen", failed)
+	return os.NewSyscallError("listen", listenErr)
 }
 
 // Listener is the control socket on which a service listens. If the socket's file is removed or replaced,
@@ -87,7 +87,7 @@ type Listener struct {
 
 	mu       sync.Mutex
 	listener *net.UnixListener // guarded by mu
-	file     os.FileInfo       // file of listener; nil if inherited; guarded by mu
+	fileInfo os.FileInfo       // identity of listener's file; nil if inherited; guarded by mu
 	closed   bool              // guarded by mu
 
 	// oldListener is the previous listener while connections may still be waiting on it; otherwise nil. It is
@@ -106,16 +106,16 @@ type Perms struct {
 // Listen creates the control socket at path. If a service already answers there, it returns an error. It
 // replaces a socket that does not answer, which is left over from a crash. It first creates the socket under a
 // temporary name and sets its group and mode. So no other user can connect before these are set.
-func Listen(path string, to Perms) (*Listener, error) {
-	on, file, err := bind(path, to)
+func Listen(path string, perms Perms) (*Listener, error) {
+	on, file, err := bind(path, perms)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{path: path, perms: to, listener: on, file: file}, nil
+	return &Listener{path: path, perms: perms, listener: on, fileInfo: file}, nil
 }
 
 // bind creates a control socket as Listen describes. It also returns the identity of the socket's file.
-func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
+func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, nil, err
 	}
@@ -129,8 +129,8 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, nil, fmt.Errorf("cannot listen on %s: this file exists and is not a socket; move it away", path)
 	}
-	removeStale(filepath.Dir(path))
-	temp, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
+	removeStaleDirs(filepath.Dir(path))
+	temp, err := os.MkdirTemp(filepath.Dir(path), tempDirPrefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
@@ -150,12 +150,12 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	err = setBacklog(l)
-	var file os.FileInfo
+	var fileInfo os.FileInfo
 	if err == nil {
-		file, err = os.Lstat(hidden)
+		fileInfo, err = os.Lstat(hidden)
 	}
 	if err == nil {
-		err = to.apply(hidden)
+		err = perms.apply(hidden)
 	}
 	if err == nil {
 		err = os.Rename(hidden, path)
@@ -164,21 +164,21 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 		l.Close()
 		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
-	return l, file, nil
+	return l, fileInfo, nil
 }
 
-// A new socket is created in a temporary directory next to its final path. The directory's name is hiddenPrefix
+// A new socket is created in a temporary directory next to its final path. The directory's name is tempDirPrefix
 // followed by digits. A directory older than staleSocketAge was left by a process that was killed.
 const (
-	hiddenPrefix   = ".s"
+	tempDirPrefix  = ".s"
 	staleSocketAge = time.Minute
 )
 
-// removeStale removes temporary directories that killed processes have left.
-func removeStale(dir string) {
+// removeStaleDirs removes temporary directories that killed processes have left.
+func removeStaleDirs(dir string) {
 	list, _ := os.ReadDir(dir) // ignore the error, since tidying is best effort
 	for _, e := range list {
-		digits, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
+		digits, hidden := strings.CutPrefix(e.Name(), tempDirPrefix)
 		if _, err := strconv.ParseUint(digits, 10, 64); !hidden || err != nil || !e.IsDir() {
 			continue
 		}
@@ -296,7 +296,7 @@ const (
 // connections are not affected. It does not replace a file that is not a socket, or a socket on which another
 // service answers.
 func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
-	if s.file == nil {
+	if s.fileInfo == nil {
 		return // another process has bound the socket and must watch it
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
@@ -327,14 +327,14 @@ func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 // number of a socket that is still open, so comparing the files is reliable.
 func (s *Listener) ownsFile() bool {
 	s.mu.Lock()
-	own := s.file
+	own := s.fileInfo
 	s.mu.Unlock()
 	info, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(info, own)
 }
 
 // rebind creates the socket again if its file is gone. It returns false if the file is still there.
-func (s *Listener) rebind() (bound bool, err error) {
+func (s *Listener) rebind() (didBind bool, err error) {
 	if s.ownsFile() {
 		return false, nil
 	}
@@ -351,6 +351,6 @@ func (s *Listener) rebind() (bound bool, err error) {
 		s.oldListener.Close()
 	}
 	s.oldListener, s.replacedAt = s.listener, time.Now()
-	s.listener, s.file = on, file
+	s.listener, s.fileInfo = on, file
 	return true, s.oldListener.SetDeadline(time.Now()) // this wakes Accept, which then uses the new listener
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyMayBlock says whether PeerOf may have to wait for data from the client.
-const IdentifyMayBlock = true
+// PeerOfMayBlock says whether PeerOf may have to wait for data from the client.
+const PeerOfMayBlock = true
 
 // MaxPath is the limit of Windows for the name of a pipe, in characters.
 const MaxPath = 256
@@ -60,11 +60,11 @@ type Listener struct{ *pipe.Listener }
 type Perms struct{ SDDL string }
 
 // Listen creates the control pipe. It returns an error if another process serves the name.
-func Listen(path string, to Perms) (*Listener, error) {
+func Listen(path string, perms Perms) (*Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
-	on, err := pipe.Listen(path, to.SDDL)
+	on, err := pipe.Listen(path, perms.SDDL)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func Listen(path string, to Perms) (*Listener, error) {
 }
 
 // SetPermissions changes which accounts may connect. It affects only later connections.
-func (s *Listener) SetPermissions(to Perms) error { return s.Listener.SetPermissions(to.SDDL) }
+func (s *Listener) SetPermissions(perms Perms) error { return s.Listener.SetPermissions(perms.SDDL) }
 
 // WatchFile does nothing, because a pipe cannot be removed while it is served.
 func (s *Listener) WatchFile(context.Context, *slog.Logger) {}

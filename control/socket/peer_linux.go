@@ -23,7 +23,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return fmt.Errorf("check that no sandbox forbids the system call getsockopt: %w", err)
 		}
-		groups, err = groupsOf(fd)
+		groups, err = peerGroups(fd)
 		return err
 	})
 	if err != nil {
@@ -53,9 +53,9 @@ const (
 	maxGroups     = 1 << 16
 )
 
-// groupsOf returns the supplementary groups that the peer had when the connection was made. It
+// peerGroups returns the supplementary groups that the peer had when the connection was made. It
 // returns none on kernels before 4.13, which do not record them.
-func groupsOf(fd int) ([]int, error) {
+func peerGroups(fd int) ([]int, error) {
 	list := make([]uint32, initialGroups)
 	for {
 		size := uint32(4 * len(list))
@@ -83,16 +83,17 @@ func groupsOf(fd int) ([]int, error) {
 // also be an ordinary account, usually nobody, if the namespace maps it.
 const overflowID = 65534
 
-// isIDMapped reports whether this process's user namespace maps a uid or gid. The parameter file is uid_map or
-// gid_map; see user_namespaces(7).
-func isIDMapped(file string, id int64) bool {
-	raw, err := os.ReadFile("/proc/self/" + file)
+// isIDMapped reports whether this process's user namespace maps a uid or gid. The parameter mapFile is uid_map
+// or gid_map; see user_namespaces(7).
+func isIDMapped(mapFile string, id int64) bool {
+	raw, err := os.ReadFile("/proc/self/" + mapFile)
 	if err != nil {
 		return false
 	}
 	for line := range strings.Lines(string(raw)) {
-		var inside, outside, n int64
-		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && inside <= id && id-inside < n {
+		var innerStart, outerStart, idCount int64
+		if _, err := fmt.Sscan(line, &innerStart, &outerStart, &idCount); err == nil &&
+			innerStart <= id && id-innerStart < idCount {
 			return true
 		}
 	}
@@ -127,9 +128,9 @@ func withSocketFD(c net.Conn, f func(fd int) error) error {
 	if err != nil {
 		return err
 	}
-	var inner error
-	if err = raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+	var callErr error
+	if err = raw.Control(func(fd uintptr) { callErr = f(int(fd)) }); err != nil {
 		return errors.New("the connection was closed; try again")
 	}
-	return inner
+	return callErr
 }

@@ -42,11 +42,11 @@ func CheckServer(nc net.Conn, path string) error {
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedOwner reports whether a client may send requests to a pipe with this owner. The parameter self is the
-// user of the client, and own is the owner of objects that the client creates. For an elevated client, own is
-// the group of administrators.
-func isTrustedOwner(owner, self, own *windows.SID) bool {
-	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
+// isTrustedOwner reports whether a client may send requests to a pipe with this owner. clientSID is the user of
+// the client. ownerOfNewObjects is the owner of objects that the client creates: for an elevated client, the group
+// of administrators.
+func isTrustedOwner(owner, clientSID, ownerOfNewObjects *windows.SID) bool {
+	return owner.Equals(clientSID) || owner.Equals(ownerOfNewObjects) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		owner.String() == accounts.ServiceSID(ServiceAccount)
 }

@@ -41,7 +41,8 @@ const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /*
 
 // ReplaceRights are the access rights on a directory that let an account move away and replace the
 // directory or its content. They do not include the right to create files in the directory.
-const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
+const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER |
+	windows.GENERIC_ALL
 
 // ReadSecurityDescriptor returns the access list and the owner of a file or a directory.
 func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
@@ -67,29 +68,30 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 
 // CheckDirAccess returns an error if an untrusted account owns the directory or can change it. sd is the
 // security descriptor of the directory. isTrustedAccount defines which accounts are trusted. The owner must be
-// trusted, because an owner can change the access list. subject names the directory in the error. alternative
-// says what the user can do instead of changing the directory.
-func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
+// trusted, because an owner can change the access list. displayName names the directory in the error.
+// advice says what the user can do instead of changing the directory.
+func CheckDirAccess(path, displayName, advice string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := Owner(sd)
 	if err != nil {
-		return fmt.Errorf("cannot determine the owner of %s (%w); %s", subject, err, alternative)
+		return fmt.Errorf("cannot determine the owner of %s (%w); %s", displayName, err, advice)
 	}
 	if !trusted {
 		return fmt.Errorf(`%s belongs to %s; %s, or run in an elevated prompt: icacls "%s" /setowner *S-1-5-32-544`,
-			subject, AccountName(owner), alternative, path)
+			displayName, AccountName(owner), advice, path)
 	}
 	others, err := OtherAccountsWithRights(sd, WriteRights, 0)
 	if err == nil && len(others) > 0 {
 		err = fmt.Errorf(`%s can be changed by other users (%s); run: icacls "%s" /inheritance:r /grant:r `+
-			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, subject, strings.Join(others, ", "), path)
+			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, displayName,
+			strings.Join(others, ", "), path)
 	}
 	return err
 }
 
 // isTrustedAccount reports whether the first account is the system, the administrators, a service's virtual account,
 // or the second account. queuectl accepts files that belong to these accounts.
-func isTrustedAccount(sid, me *windows.SID) bool {
-	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
+func isTrustedAccount(sid, ownSID *windows.SID) bool {
+	return sid.Equals(ownSID) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
@@ -99,7 +101,7 @@ func isTrustedAccount(sid, me *windows.SID) bool {
 // access list that have one of the given flags. An example is the flag INHERIT_ONLY_ACE: an entry with it applies
 // only to objects that are created in this object.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
-	without uint8) (others []string, err error) {
+	ignoredFlags uint8) (accountNames []string, err error) {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
 	list, _, listErr := sd.DACL()
@@ -114,16 +116,16 @@ func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACC
 		if err := windows.GetAce(list, i, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&without != 0 ||
+		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&ignoredFlags != 0 ||
 			entry.Mask&rights == 0 {
 			continue
 		}
 		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
 		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerSID(sid) {
-			others = append(others, AccountName(sid))
+			accountNames = append(accountNames, AccountName(sid))
 		}
 	}
-	return others, nil
+	return accountNames, nil
 }
 
 // isOwnerSID reports whether an entry of an access list refers to the owner of the object, or of an

@@ -29,19 +29,19 @@ type Directory struct {
 	// LookupFunc replaces getent if it is not nil.
 	LookupFunc func(database, key string) (line string, err error)
 
-	otherSources lookupCache[string] // output lines of getent; "" for an account that does not exist
+	otherSourcesCache lookupCache[string] // output lines of getent; "" for an account that does not exist
 
-	files atomic.Pointer[accountFiles] // the parsed files; nil until they have been read
+	parsedFiles atomic.Pointer[accountFiles] // nil until the files have been read
 
 	readMu sync.Mutex // held while a goroutine reads the files
 }
 
 // accountFiles is the parsed content of passwdFile and groupFile. It is immutable.
 type accountFiles struct {
-	stamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
-	users  []Account
-	groups map[string]uint32 // gids of groups, by name
-	names  map[uint32]string // names of groups, by gid
+	fileStamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
+	users      []Account
+	gidsByName map[string]uint32 // gids of groups, by name
+	groupNames map[uint32]string // names of groups, by gid
 }
 
 const (
@@ -114,7 +114,7 @@ func (d *Directory) Group(name string) (uint32, bool) {
 	if err != nil {
 		return 0, false
 	}
-	if gid, ok := files.groups[name]; ok {
+	if gid, ok := files.gidsByName[name]; ok {
 		return gid, true
 	}
 	line, _ := d.lookupByName("group", name)
@@ -128,7 +128,7 @@ func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	if name, ok := files.names[gid]; ok {
+	if name, ok := files.groupNames[gid]; ok {
 		return name, true
 	}
 	line, _ := d.queryOtherSources("group", strconv.FormatUint(uint64(gid), 10))
@@ -148,7 +148,7 @@ func (d *Directory) lookupByName(database, name string) (string, error) {
 // queryOtherSources queries the sources outside the files for one entry. It returns the output line of getent,
 // or "" if the entry does not exist.
 func (d *Directory) queryOtherSources(database, key string) (string, error) {
-	return d.otherSources.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
+	return d.otherSourcesCache.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
 		if d.LookupFunc != nil {
 			return d.LookupFunc(database, key)
 		}
@@ -188,12 +188,12 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l := d.files.Load(); l != nil && l.stamps == stamps {
+	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}
 	d.readMu.Lock() // if several callers arrive here, the first one reads the files for all of them
 	defer d.readMu.Unlock()
-	if l := d.files.Load(); l != nil && l.stamps == stamps {
+	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}
 	passwd, err1 := os.ReadFile(passwdFile)
@@ -204,9 +204,9 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 		}
 	}
 	l := parseFiles(string(passwd), string(group))
-	l.stamps = stamps
-	d.files.Store(l)
-	d.otherSources.clear()
+	l.fileStamps = stamps
+	d.parsedFiles.Store(l)
+	d.otherSourcesCache.clear()
 	return l, nil
 }
 
@@ -220,7 +220,7 @@ func stampFiles() ([2]FileStamp, error) {
 // parseFiles parses passwd(5) and group(5). If several lines have the same number or name, the
 // first one is used, as by getpwuid(3).
 func parseFiles(passwd, group string) *accountFiles {
-	l := &accountFiles{groups: map[string]uint32{}, names: map[uint32]string{}}
+	l := &accountFiles{gidsByName: map[string]uint32{}, groupNames: map[uint32]string{}}
 	members := map[string][]uint32{}
 	for line := range strings.Lines(group) {
 		name, gid, ok := parseGroup(line)
@@ -228,11 +228,11 @@ func parseFiles(passwd, group string) *accountFiles {
 		if !ok || len(f) < 4 {
 			continue
 		}
-		if _, twice := l.groups[name]; !twice {
-			l.groups[name] = gid
+		if _, twice := l.gidsByName[name]; !twice {
+			l.gidsByName[name] = gid
 		}
-		if _, twice := l.names[gid]; !twice {
-			l.names[gid] = name
+		if _, twice := l.groupNames[gid]; !twice {
+			l.groupNames[gid] = name
 		}
 		for member := range strings.SplitSeq(f[3], ",") {
 			members[member] = append(members[member], gid)
@@ -290,11 +290,11 @@ func getent(database, key string) (string, error) {
 	// WaitDelay bounds the wait for child processes of getent that keep its output open.
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", lookupTimeout/10
 	out, err := cmd.Output()
-	var code *exec.ExitError
+	var exitErr *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		return "", errLookupTimeout
-	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
+	case errors.Is(err, os.ErrNotExist), errors.As(err, &exitErr) && exitErr.Exited():
 		return "", nil // getent is not installed, or the entry does not exist
 	case err != nil:
 		return "", fmt.Errorf("getent %s %s: %w", database, key, err)

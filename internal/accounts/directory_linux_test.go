@@ -17,16 +17,18 @@ import (
 // once, and ignores damaged lines.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
-		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
-		"root:x:0:\nqueuectl:x:50:alice,www-data\nalice:x:1000:alice\ndisk:x:6:bob,alice\nqueuectl:x:51:\nagain:x:50:\nfew:x:7\n")
+		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\n"+
+			"bad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
+		"root:x:0:\nqueuectl:x:50:alice,www-data\nalice:x:1000:alice\ndisk:x:6:bob,alice\n"+
+			"queuectl:x:51:\nagain:x:50:\nfew:x:7\n")
 	want := &accountFiles{
 		users: []Account{
 			{Name: "root", Home: "/root", Shell: "/bin/bash", Groups: []uint32{0}},
 			{Name: "alice", UID: 1000, GID: 1000, Home: "/home/alice", Shell: "/bin/zsh", Groups: []uint32{1000, 50, 6}},
 			{Name: "svc", UID: 998, GID: 50, Home: "/", Shell: " ", Groups: []uint32{50}},
 		},
-		groups: map[string]uint32{"root": 0, "queuectl": 50, "alice": 1000, "disk": 6, "again": 50},
-		names:  map[uint32]string{0: "root", 50: "queuectl", 1000: "alice", 6: "disk", 51: "queuectl"},
+		gidsByName: map[string]uint32{"root": 0, "queuectl": 50, "alice": 1000, "disk": 6, "again": 50},
+		groupNames: map[uint32]string{0: "root", 50: "queuectl", 1000: "alice", 6: "disk", 51: "queuectl"},
 	}
 	if !reflect.DeepEqual(l, want) {
 		t.Errorf("got %+v\nwant %+v", l, want)

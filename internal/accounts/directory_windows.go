@@ -20,9 +20,9 @@ type Directory struct {
 	AlwaysQueryRemote bool
 	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.
-	LookupFunc func(word string) (Entry, error)
+	LookupFunc func(nameOrSID string) (Entry, error)
 
-	otherSources lookupCache[Entry]
+	otherSourcesCache lookupCache[Entry]
 }
 
 // Entry is an account as Windows describes it.
@@ -34,34 +34,34 @@ type Entry struct {
 
 // UserID returns the number of a user, by name, SID or number. It returns a number unchanged,
 // without checking that the user exists.
-func (d *Directory) UserID(word string) (int, bool) {
+func (d *Directory) UserID(nameOrID string) (int, bool) {
 	// For Windows, SYSTEM and the accounts of services are well-known groups.
-	return d.lookupID(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
+	return d.lookupID(nameOrID, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
 // GroupID returns the number of a group, by name, SID or number.
-func (d *Directory) GroupID(word string) (int, bool) {
-	return d.lookupID(word, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
+func (d *Directory) GroupID(nameOrID string) (int, bool) {
+	return d.lookupID(nameOrID, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
 // lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one of the
 // given ones.
-func (d *Directory) lookupID(word string, uses ...uint32) (int, bool) {
-	if n, err := strconv.ParseUint(word, 10, 64); err == nil {
+func (d *Directory) lookupID(nameOrID string, accountKinds ...uint32) (int, bool) {
+	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
 		return int(n), n < endOfIDs
 	}
-	if len(word) > 4 && strings.EqualFold(word[:4], "S-1-") {
-		sid, err := windows.StringToSid(word)
+	if len(nameOrID) > 4 && strings.EqualFold(nameOrID[:4], "S-1-") {
+		sid, err := windows.StringToSid(nameOrID)
 		if err != nil {
 			return 0, false
 		}
 		return IDOfSID(sid), true
 	}
-	e, err := d.lookupEntry(word, func() (Entry, error) {
-		sid, _, use, err := windows.LookupSID("", word)
+	e, err := d.lookupEntry(nameOrID, func() (Entry, error) {
+		sid, _, use, err := windows.LookupSID("", nameOrID)
 		return Entry{SID: sid, Use: use}, err
 	})
-	if err != nil || e.SID == nil || !slices.Contains(uses, e.Use) {
+	if err != nil || e.SID == nil || !slices.Contains(accountKinds, e.Use) {
 		return 0, false
 	}
 	return IDOfSID(e.SID), true
@@ -98,12 +98,12 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up the account with the given name or SID. look() asks Windows for it. Windows may query a
+// lookupEntry looks up the account with the given name or SID. query asks Windows for it. Windows may query a
 // domain, which can take any time, so lookupEntry waits at most lookupTimeout.
-func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry, error) {
-	return d.otherSources.get(strings.ToLower(word), d.AlwaysQueryRemote, func() (Entry, error) {
+func (d *Directory) lookupEntry(nameOrSID string, query func() (Entry, error)) (Entry, error) {
+	return d.otherSourcesCache.get(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (Entry, error) {
 		if d.LookupFunc != nil {
-			return d.LookupFunc(word)
+			return d.LookupFunc(nameOrSID)
 		}
 		type answer struct {
 			Entry
@@ -113,7 +113,7 @@ func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry,
 		// This goroutine ends when Windows answers. In the minute after a timeout, only lookups with
 		// AlwaysQueryRemote start another such goroutine.
 		go func() {
-			e, err := look()
+			e, err := query()
 			answered <- answer{e, err}
 		}()
 		select {

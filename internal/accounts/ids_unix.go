@@ -12,26 +12,26 @@ func CurrentUser() int { return os.Geteuid() }
 
 // UserID returns the number of a user, by name or number. It returns a number unchanged, without
 // checking that the user exists.
-func (d *Directory) UserID(word string) (int, bool) {
-	if id, ok := parseID(word); ok {
+func (d *Directory) UserID(nameOrID string) (int, bool) {
+	if id, ok := parseID(nameOrID); ok {
 		return id, true
 	}
-	a, err := d.UserByName(word)
+	a, err := d.UserByName(nameOrID)
 	return int(a.UID), err == nil
 }
 
 // GroupID returns the number of a group, by name or number.
-func (d *Directory) GroupID(word string) (int, bool) {
-	if id, ok := parseID(word); ok {
+func (d *Directory) GroupID(nameOrID string) (int, bool) {
+	if id, ok := parseID(nameOrID); ok {
 		return id, true
 	}
-	gid, ok := d.Group(word)
+	gid, ok := d.Group(nameOrID)
 	return int(gid), ok
 }
 
 // parseID parses a uid or a gid.
-func parseID(word string) (int, bool) {
-	n, err := strconv.ParseUint(word, 10, 32)
+func parseID(idText string) (int, bool) {
+	n, err := strconv.ParseUint(idText, 10, 32)
 	return int(n), err == nil && n != 1<<32-1 // system calls use 1<<32-1 for "no id"
 }
 

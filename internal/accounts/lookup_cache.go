@@ -45,10 +45,10 @@ type lookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry, or calls ask() and returns its result. Concurrent callers for the same name share one
-// lookup. After ask() has returned errLookupTimeout, get returns this error for a minute without calling ask(). If
-// patient is set, get calls ask() even in that minute. get does not cache other errors.
-func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
+// get returns the cached entry, or calls query() and returns its result. Concurrent callers for the same name share
+// one lookup. After query() has returned errLookupTimeout, get returns this error for a minute without calling
+// query(). If alwaysQuery is set, get calls query() even in that minute. get does not cache other errors.
+func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]
 	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTime) {
@@ -56,7 +56,7 @@ func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (
 		<-f.done
 		return f.entry, f.err
 	}
-	if !patient && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTime {
+	if !alwaysQuery && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTime {
 		o.mu.Unlock()
 		return *new(T), errLookupTimeout
 	}
@@ -66,7 +66,7 @@ func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (
 	f = &lookup[T]{done: make(chan struct{})}
 	o.lookups[name] = f
 	o.mu.Unlock()
-	f.entry, f.err = ask()
+	f.entry, f.err = query()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f.finishedAt = time.Now()

@@ -12,7 +12,7 @@ import (
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
 	unlimited              = unix.RLIM_INFINITY
-	noClamp                = ^uint32(0) // this value removes a utilization clamp
+	clampReset             = ^uint32(0) // this value removes a utilization clamp
 )
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
@@ -84,31 +84,31 @@ func CloseOnExec() error {
 // calling thread. Programs that the thread starts inherit both. DefaultSignals uses system calls,
 // because neither the Go runtime nor libc lets a program change signals 32 and 33.
 func DefaultSignals() {
-	const ignored = 1 // SIG_IGN
-	var none [8]uintptr
+	const sigIgn = 1 // SIG_IGN
+	var zeros [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		// The array old is larger than the kernel's struct sigaction. Its first element is the signal's handler, where
-		// 0 means the default action.
-		var old [8]uintptr
-		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
-		if failed == 0 && old[0] == ignored {
-			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+		// The array is larger than the kernel's struct sigaction. Its first element is the signal's handler, where 0
+		// means the default action.
+		var oldAction [8]uintptr
+		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&oldAction)), 8, 0, 0)
+		if failed == 0 && oldAction[0] == sigIgn {
+			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&zeros)), 0, 8, 0, 0)
 		}
 	}
-	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&zeros)), 0, 8, 0, 0)
 }
 
 // resetLimits sets the soft limits to their defaults. It also raises the hard limits if the user may do that.
 func resetLimits() {
 	for _, l := range limits {
-		var now unix.Rlimit
-		if unix.Prlimit(0, l.resource, nil, &now) != nil {
+		var current unix.Rlimit
+		if unix.Prlimit(0, l.resource, nil, &current) != nil {
 			continue
 		}
-		raised := unix.Rlimit{Cur: l.defaultSoft(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
+		raised := unix.Rlimit{Cur: l.defaultSoft(max(current.Max, l.hard)), Max: max(current.Max, l.hard)}
 		// Setrlimit fails if the user may not raise the hard limit. In that case, set only the soft limit.
 		if unix.Setrlimit(l.resource, &raised) != nil {
-			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(now.Max), Max: now.Max})
+			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(current.Max), Max: current.Max})
 		}
 	}
 }
@@ -121,28 +121,28 @@ func resetScheduling() {
 	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
 	// Try these settings in turn and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
-		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, noClamp, noClamp
+		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, clampReset, clampReset
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
 			break
 		}
 	}
-	var all [1024]byte // one bit for each of 8,192 processors
-	for i := range all {
-		all[i] = 0xff
+	var allProcessors [1024]byte // one bit for each of 8,192 processors
+	for i := range allProcessors {
+		allProcessors[i] = 0xff
 	}
-	unix.RawSyscall(unix.SYS_SCHED_SETAFFINITY, 0, uintptr(len(all)), uintptr(unsafe.Pointer(&all)))
-	const ofProcess, noClass = 1, 0
-	unix.RawSyscall(unix.SYS_IOPRIO_SET, ofProcess, 0, noClass)
+	unix.RawSyscall(unix.SYS_SCHED_SETAFFINITY, 0, uintptr(len(allProcessors)), uintptr(unsafe.Pointer(&allProcessors)))
+	const whoProcess, classNone = 1, 0
+	unix.RawSyscall(unix.SYS_IOPRIO_SET, whoProcess, 0, classNone)
 }
 
 // Nice returns the nice value of this process. The commands that this process starts inherit it.
 func Nice() int {
-	const none = 20 // the system call returns 20 minus the nice value
+	const zeroNice = 20 // the system call returns 20 minus the nice value
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return 0
 	}
-	return none - n
+	return zeroNice - n
 }
 
 // resetMemory resets the memory policy of the thread, and the weight that the out-of-memory killer gives the
@@ -156,8 +156,9 @@ func resetMemory() {
 	unix.Prctl(unix.PR_MCE_KILL, unix.PR_MCE_KILL_CLEAR, 0, 0, 0)
 	unix.RawSyscall(unix.SYS_SET_MEMPOLICY, 0, 0, 0) // sets MPOL_DEFAULT
 	for _, kind := range []uintptr{unix.PR_SPEC_STORE_BYPASS, unix.PR_SPEC_INDIRECT_BRANCH, unix.PR_SPEC_L1D_FLUSH} {
-		const disabled = unix.PR_SPEC_PRCTL | unix.PR_SPEC_DISABLE
-		if now, err := unix.PrctlRetInt(unix.PR_GET_SPECULATION_CTRL, kind, 0, 0, 0); err == nil && now&disabled == disabled {
+		const disabledByPrctl = unix.PR_SPEC_PRCTL | unix.PR_SPEC_DISABLE
+		if now, err := unix.PrctlRetInt(unix.PR_GET_SPECULATION_CTRL, kind, 0, 0, 0); err == nil &&
+			now&disabledByPrctl == disabledByPrctl {
 			unix.Prctl(unix.PR_SET_SPECULATION_CTRL, kind, unix.PR_SPEC_ENABLE, 0, 0)
 		}
 	}
@@ -172,9 +173,9 @@ func resetCredentials() {
 	unix.Prctl(unix.PR_SET_SECUREBITS, 0, 0, 0, 0)
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if unix.Capget(&header, &sets[0]) == nil {
-		sets[0].Inheritable, sets[1].Inheritable = 0, 0
-		unix.Capset(&header, &sets[0])
+	var capSets [2]unix.CapUserData
+	if unix.Capget(&header, &capSets[0]) == nil {
+		capSets[0].Inheritable, capSets[1].Inheritable = 0, 0
+		unix.Capset(&header, &capSets[0])
 	}
 }

@@ -19,11 +19,12 @@ const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERR
 // Reset lets this process use every processor of the system. It need not close handles, because a
 // Go program passes only the handles that it names to a new process.
 func Reset() {
-	var own, system uintptr
+	var processMask, systemMask uintptr
 	self := uintptr(windows.CurrentProcess())
-	got, _, _ := getProcessAffinityMask.Call(self, uintptr(unsafe.Pointer(&own)), uintptr(unsafe.Pointer(&system)))
-	if got != 0 && own != system {
-		setProcessAffinityMask.Call(self, system)
+	got, _, _ := getProcessAffinityMask.Call(self, uintptr(unsafe.Pointer(&processMask)),
+		uintptr(unsafe.Pointer(&systemMask)))
+	if got != 0 && processMask != systemMask {
+		setProcessAffinityMask.Call(self, systemMask)
 	}
 }
 

@@ -29,7 +29,7 @@ func InheritedAttributes() []string {
 	list.addLimits()
 	list.addRights(own, first)
 	list.addGroups()
-	return append(list, inheritedUnit()...)
+	return append(list, describeInheritedUnit()...)
 }
 
 // attributes lists the descriptions that InheritedAttributes returns.
@@ -42,18 +42,18 @@ func (l *attributes) addIf(inherited bool, format string, args ...any) {
 	}
 }
 
-// addScheduling adds the scheduling attributes that are not the usual ones. The parameter own is the state of this
-// process, and first is that of the process with pid 1.
-func (l *attributes) addScheduling(own, first procStatus) {
+// addScheduling adds the scheduling attributes that are not the usual ones. ownStatus is the state of this process,
+// and initStatus is that of the process with pid 1.
+func (l *attributes) addScheduling(ownStatus, initStatus procStatus) {
 	nice := Nice()
 	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil {
 		l.addIf(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s", policyName(policy.Policy))
 	}
-	l.addIf(own.setSize("Cpus_allowed") < first.setSize("Cpus_allowed"), "jobs can use only the processors %s of %s",
-		own["Cpus_allowed_list"], first["Cpus_allowed_list"])
-	l.addIf(own.setSize("Mems_allowed") < first.setSize("Mems_allowed"),
-		"jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"], first["Mems_allowed_list"])
+	l.addIf(ownStatus.countSetMembers("Cpus_allowed") < initStatus.countSetMembers("Cpus_allowed"),
+		"jobs can use only the processors %s of %s", ownStatus["Cpus_allowed_list"], initStatus["Cpus_allowed_list"])
+	l.addIf(ownStatus.countSetMembers("Mems_allowed") < initStatus.countSetMembers("Mems_allowed"),
+		"jobs can use only the memory (NUMA) nodes %s of %s", ownStatus["Mems_allowed_list"], initStatus["Mems_allowed_list"])
 	raw, _ := os.ReadFile("/proc/self/oom_score_adj")
 	score, _ := strconv.Atoi(strings.TrimSpace(string(raw))) // 0 if the file cannot be read
 	l.addIf(score > commandOOMScore, "when memory runs out, the kernel ends the service and its runner before their "+
@@ -68,10 +68,10 @@ func policyName(policy uint32) string {
 
 func (l *attributes) addLimits() {
 	for _, limit := range limits {
-		var now unix.Rlimit
-		if limit.name != "" && unix.Prlimit(0, limit.resource, nil, &now) == nil {
-			l.addIf(now.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s", limit.name,
-				now.Max, limit.unit)
+		var current unix.Rlimit
+		if limit.name != "" && unix.Prlimit(0, limit.resource, nil, &current) == nil {
+			l.addIf(current.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s",
+				limit.name, current.Max, limit.unit)
 		}
 	}
 }
@@ -89,13 +89,15 @@ func (l limit) defaultHard() uint64 {
 
 // addRights adds the rights that this process lacks although the machine's first process has them. In a
 // container, both processes have the container's restrictions, so addRights does not report these.
-func (l *attributes) addRights(own, first procStatus) {
-	l.addIf(own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0",
+func (l *attributes) addRights(ownStatus, initStatus procStatus) {
+	l.addIf(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
-	l.addIf(first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0",
+	l.addIf(initStatus != nil && ownStatus["Seccomp_filters"] != initStatus["Seccomp_filters"] &&
+		ownStatus["Seccomp"] != "0",
 		"every job runs with a seccomp filter, so the system calls that it blocks fail")
-	l.addIf(own.setSize("CapBnd") < first.setSize("CapBnd"), "jobs that run as root lack capabilities, because the "+
-		"bounding set is %s instead of %s", own["CapBnd"], first["CapBnd"])
+	l.addIf(ownStatus.countSetMembers("CapBnd") < initStatus.countSetMembers("CapBnd"),
+		"jobs that run as root lack capabilities, because the bounding set is %s instead of %s",
+		ownStatus["CapBnd"], initStatus["CapBnd"])
 	securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	l.addIf(err == nil && securebits != 0,
 		"jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits)
@@ -140,9 +142,9 @@ func groupName(id string) string {
 	return id
 }
 
-// inheritedUnit describes the caller's systemd unit and its limits, if this process is in that unit. When the
+// describeInheritedUnit describes the caller's systemd unit and its limits, if this process is in that unit. When the
 // unit ends, systemd also ends this process.
-func inheritedUnit() []string {
+func describeInheritedUnit() []string {
 	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
 	return describeUnit(string(raw), func(file string) string {
 		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
@@ -153,11 +155,11 @@ func inheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. read(file) returns the content
-// of a control group's file.
-func describeUnit(cgroups string, read func(file string) string) (list []string) {
+// describeUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile returns the
+// content of a control group's file.
+func describeUnit(procCgroup string, readFile func(file string) string) (descriptions []string) {
 	group := ""
-	for line := range strings.Lines(cgroups) {
+	for line := range strings.Lines(procCgroup) {
 		if at, unified := strings.CutPrefix(line, "0::"); unified {
 			group = strings.TrimSpace(at)
 		}
@@ -171,23 +173,24 @@ func describeUnit(cgroups string, read func(file string) string) (list []string)
 	if unit == "" {
 		return nil
 	}
-	list = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends the service "+
-		"when it stops this unit", unit)}
-	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
+	descriptions = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends "+
+		"the service when it stops this unit", unit)}
+	for dir := group; strings.Contains(dir, unit); dir = path.Dir(dir) {
 		for _, name := range cgroupLimitFiles {
-			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
-				list = append(list, fmt.Sprintf("the limit %s (%s) of %s applies to all jobs together", name, value, unit))
+			if value := readFile(path.Join(dir, name)); value != "" && !strings.HasPrefix(value, "max") {
+				descriptions = append(descriptions, fmt.Sprintf("the limit %s (%s) of %s applies to all jobs together",
+					name, value, unit))
 			}
 		}
 	}
-	return list
+	return descriptions
 }
 
 // procStatus is the content of /proc/PID/status by field; nil if it cannot be read.
 type procStatus map[string]string
 
-func readProcStatus(process string) procStatus {
-	raw, err := os.ReadFile("/proc/" + process + "/status")
+func readProcStatus(pid string) procStatus {
+	raw, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
 		return nil
 	}
@@ -199,8 +202,8 @@ func readProcStatus(process string) procStatus {
 	return s
 }
 
-// setSize counts the members of a set. The field contains the set as a hexadecimal mask.
-func (s procStatus) setSize(field string) (n int) {
+// countSetMembers counts the members of a set. The field contains the set as a hexadecimal mask.
+func (s procStatus) countSetMembers(field string) (n int) {
 	for _, word := range strings.Split(s[field], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)
 		n += bits.OnesCount64(part)

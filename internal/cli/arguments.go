@@ -68,17 +68,17 @@ func separateNegativeNumber(args []string) []string {
 
 // ExactArgs returns a check that exactly n arguments are given. Its error describes the expected arguments with the
 // given text, for example "the name of a queue".
-func ExactArgs(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
+func ExactArgs(n int, argsText string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return checkArgCount(cmd, args, n, argsText) }
 }
 
-// checkCount returns an error if there are not n arguments. It is not part of ExactArgs, because the
+// checkArgCount returns an error if there are not n arguments. It is not part of ExactArgs, because the
 // compiler copies the body of ExactArgs into every command.
-func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
+func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) error {
 	if len(args) == n {
 		return nil
 	}
-	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), what, present.Plural(len(args), "argument"))
+	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), argsText, present.Plural(len(args), "argument"))
 	if n == 0 {
 		text += hints.ForArguments(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 	}
@@ -86,20 +86,20 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 }
 
 // AtLeastOneArg returns a check that one or more arguments are given. Its error describes them with the given text.
-func AtLeastOneArg(what string) cobra.PositionalArgs {
+func AtLeastOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fault.Usagef("%s takes %s; none given", cmd.CommandPath(), what)
+			return fault.Usagef("%s takes %s; none given", cmd.CommandPath(), argsText)
 		}
 		return nil
 	}
 }
 
 // AtMostOneArg returns a check that at most one argument is given. Its error describes it with the given text.
-func AtMostOneArg(what string) cobra.PositionalArgs {
+func AtMostOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return fault.Usagef("%s takes at most one argument (%s); %d given", cmd.CommandPath(), what, len(args))
+			return fault.Usagef("%s takes at most one argument (%s); %d given", cmd.CommandPath(), argsText, len(args))
 		}
 		return nil
 	}
@@ -133,13 +133,13 @@ func helpVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, words []string) error {
 			asked, rest, err := cmd.Root().Find(words)
 			if err != nil || len(rest) > 0 {
-				var known []string
+				var verbNames []string
 				for _, verb := range asked.Commands() {
-					known = append(known, verb.Name())
+					verbNames = append(verbNames, verb.Name())
 				}
 				last := words[len(words)-max(1, len(rest))]
 				path := strings.TrimPrefix(strings.TrimPrefix(asked.CommandPath()+" "+last, "queuectl"), " ")
-				return fault.Usagef("unknown command %q%s", path, hints.SimilarWordHint(last, known,
+				return fault.Usagef("unknown command %q%s", path, hints.SimilarWordHint(last, verbNames,
 					"list all commands with: queuectl --help"))
 			}
 			asked.InitDefaultHelpFlag()

@@ -20,12 +20,13 @@ import (
 type bulkFunc = ClientMethod[control.Selection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
-	var only bool
+	var withoutDependants bool
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again",
 		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.Retry(ctx, control.Retry{Selection: s, WithoutDependants: only})
+			return c.Retry(ctx, control.Retry{Selection: s, WithoutDependants: withoutDependants})
 		}, "failed", "dead", "cancelled", "completed")
-	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not the cancelled jobs that depend on them")
+	cmd.Flags().BoolVar(&withoutDependants, "only", false,
+		"retry only the selected jobs, not the cancelled jobs that depend on them")
 	return cmd
 }
 
@@ -55,16 +56,16 @@ var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 // jobsCommand builds a command for jobs that the user names by id or selects with flags. outcome describes a
 // changed job in messages, for example "is held". states lists the job states that the command accepts; nil
 // means all.
-func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
-	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, do)
+func (a *App) jobsCommand(name, short, outcome string, method bulkFunc, states ...string) *cobra.Command {
+	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, method)
 }
 
-// selectionCommand builds a command that calls do for the jobs of a selection. outcome describes a changed job
-// in messages.
-func (a *App) selectionCommand(use, short string, s *Selection, outcome string, do bulkFunc) *cobra.Command {
+// selectionCommand builds a command that calls method for the jobs of a selection. outcome describes a changed
+// job in messages.
+func (a *App) selectionCommand(use, short string, s *Selection, outcome string, method bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, s, ids, outcome, do) },
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, s, ids, outcome, method) },
 	}
 	stateShort := "s"
 	if cmd.Name() == "kill" {
@@ -87,12 +88,14 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allUsage describes the flag
-// --all. allText is the message after a command with that flag.
-func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, allText string) *cobra.Command {
-	s := &Selection{States: []string{"processing"}, wholeQueueText: allText}
-	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
-	cmd.Flags().Lookup("all").Usage = allUsage
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allFlagUsage describes the flag
+// --all. wholeQueueText is the message after a command with that flag.
+func (a *App) pauseCommand(
+	name, short, outcome string, method bulkFunc, allFlagUsage, wholeQueueText string,
+) *cobra.Command {
+	s := &Selection{States: []string{"processing"}, wholeQueueText: wholeQueueText}
+	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, method)
+	cmd.Flags().Lookup("all").Usage = allFlagUsage
 	return cmd
 }
 
@@ -127,10 +130,10 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).Clear)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, or those of a batch. The second text names these
-// jobs in messages.
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch. jobsText names these jobs
+// in messages.
 func (a *App) clearCommand(
-	short, what string, do ClientMethod[control.ClearParams, control.RemovalCount],
+	short, jobsText string, method ClientMethod[control.ClearParams, control.RemovalCount],
 ) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
@@ -138,11 +141,12 @@ func (a *App) clearCommand(
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Confirmed && !p.DryRun
 			if asks && !a.CanAsk() {
-				return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
+				return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes",
+					cmd.CommandPath(), jobsText)
 			}
 			return a.WithClient(func(c *control.Client) error {
 				if asks {
-					got, err := do(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
+					got, err := method(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
 					if err != nil {
 						return err
 					}
@@ -151,7 +155,7 @@ func (a *App) clearCommand(
 					}
 					p.Confirmed = true
 				}
-				return CallAndPrintWith(cmd.Context(), a, c, do, p, a.PrintRemoved)
+				return CallAndPrintWith(cmd.Context(), a, c, method, p, a.PrintRemoved)
 			})
 		},
 	}
@@ -165,13 +169,13 @@ func (a *App) clearCommand(
 // describes a changed job. wholeQueueText is the message for a command on the whole queue, which succeeds even without
 // jobs. It is "" for other commands.
 func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
-	do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	sendRequest func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
 		step := ids[:min(len(ids), control.MaxJobIDs)]
-		v, err := do(step, cursor)
+		v, err := sendRequest(step, cursor)
 		if err != nil {
 			return err
 		}
@@ -194,7 +198,7 @@ func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
 	case a.Structured():
 		return nil
 	case all.MatchCount != nil:
-		return a.printCounted(*all.MatchCount)
+		return a.printDryRunCount(*all.MatchCount)
 	case wholeQueueText != "":
 		return a.PrintInfo("%s", wholeQueueText)
 	}
@@ -202,16 +206,16 @@ func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
 }
 
 // PrintRemoved prints how many jobs were removed, or how many a dry run counted.
-func (a *App) PrintRemoved(got control.RemovalCount) error {
-	if got.MatchCount != nil {
-		return a.printCounted(*got.MatchCount)
+func (a *App) PrintRemoved(count control.RemovalCount) error {
+	if count.MatchCount != nil {
+		return a.printDryRunCount(*count.MatchCount)
 	}
-	return a.Println(present.JobsText(got.Count) + " removed")
+	return a.Println(present.JobsText(count.Count) + " removed")
 }
 
-// printCounted prints the number of jobs that a dry run counted. With --quiet it prints to standard
+// printDryRunCount prints the number of jobs that a dry run counted. With --quiet it prints to standard
 // error, because standard output then holds only ids.
-func (a *App) printCounted(n int) error {
+func (a *App) printDryRunCount(n int) error {
 	to := a.Stdout
 	if a.Quiet {
 		to = a.Stderr
@@ -221,40 +225,41 @@ func (a *App) printCounted(n int) error {
 }
 
 // printBulkResult prints the result of one request: one line of JSON with --jsonl, or the ids and the refusals.
-// With --json it only adds the result to *all.
-func (a *App) printBulkResult(v, all *control.BulkResult, outcome string) error {
-	if v.MatchCount != nil {
-		if all.MatchCount == nil {
-			all.MatchCount = new(int)
+// With --json it only adds the result to *combined.
+func (a *App) printBulkResult(result, combined *control.BulkResult, outcome string) error {
+	if result.MatchCount != nil {
+		if combined.MatchCount == nil {
+			combined.MatchCount = new(int)
 		}
-		*all.MatchCount += *v.MatchCount
+		*combined.MatchCount += *result.MatchCount
 	}
-	for _, r := range v.Refusals {
+	for _, r := range result.Refusals {
 		if a.ExitCode == 0 {
 			a.ExitCode = control.ErrorCodeInfoOf(&queue.Error{Code: r.Code}).ExitStatus
 		}
 	}
-	if all.UnenforcedLimits == nil { // every reply contains the same list
-		all.UnenforcedLimits = v.UnenforcedLimits
-		enqueue.WarnUnenforced(&a.Output, v.UnenforcedLimits)
+	if combined.UnenforcedLimits == nil { // every reply contains the same list
+		combined.UnenforcedLimits = result.UnenforcedLimits
+		enqueue.WarnUnenforced(&a.Output, result.UnenforcedLimits)
 	}
-	if all.Notes == nil { // every reply contains the same list
-		all.Notes = v.Notes
-		enqueue.PrintNotes(&a.Output, a.Cmd, v.Notes)
+	if combined.Notes == nil { // every reply contains the same list
+		combined.Notes = result.Notes
+		enqueue.PrintNotes(&a.Output, a.Cmd, result.Notes)
 	}
 	switch {
 	case a.JSONL:
-		v.Next = nil
-		return a.PrintJSON(v)
+		result.Next = nil
+		return a.PrintJSON(result)
 	case a.JSON:
-		all.DoneIDs, all.Refusals = append(all.DoneIDs, v.DoneIDs...), append(all.Refusals, v.Refusals...)
+		combined.DoneIDs, combined.Refusals = append(combined.DoneIDs, result.DoneIDs...),
+			append(combined.Refusals, result.Refusals...)
 		return nil
 	}
-	for _, line := range refusalLines(a.Cmd, v.Refusals) {
+	for _, line := range refusalLines(a.Cmd, result.Refusals) {
 		a.Say("%s", line)
 	}
 	var err error
-	for _, id := range v.DoneIDs {
+	for _, id := range result.DoneIDs {
 		err = a.PrintDone(id, "job "+id+" "+outcome)
 	}
 	return err
@@ -266,7 +271,7 @@ func dlqVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.State = []string{queue.Dead.String()}
-			return a.printJobs(cmd, &l, deadRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
+			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
 		},
 	}
 	l.add(list)
@@ -310,8 +315,8 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	return cmd
 }
 
-// deadRow returns the row of a job in the table of dead jobs.
-func deadRow(j *control.Job) []string {
+// deadJobRow returns the row of a job in the table of dead jobs.
+func deadJobRow(j *control.Job) []string {
 	return []string{j.ID, present.AttemptsText(j), present.LocalTime(j.FinishedAt), present.DashIfNil(j.Error),
 		present.JobTitle(j)}
 }

@@ -54,32 +54,32 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	return opened, nil
 }
 
-// WithClient calls do(c) with a client of the chosen service, and then closes the client.
-func (a *App) WithClient(do func(*control.Client) error) error {
+// WithClient calls action(c) with a client of the chosen service, and then closes the client.
+func (a *App) WithClient(action func(*control.Client) error) error {
 	c, err := a.Client()
-	return useClient(c, err, do)
+	return useClient(c, err, action)
 }
 
 // WithStartedService is like WithClient. But if the service is the user's own and does not run, it first starts
 // the service.
-func (a *App) WithStartedService(ctx context.Context, do func(*control.Client) error) error {
+func (a *App) WithStartedService(ctx context.Context, action func(*control.Client) error) error {
 	c, err := a.AutostartClient(ctx)
-	return useClient(c, err, do)
+	return useClient(c, err, action)
 }
 
 // WithReader is like WithClient, but uses the client that ReadOrWaitClient returns.
-func (a *App) WithReader(ctx context.Context, waits bool, do func(*control.Client) error) error {
-	c, err := a.ReadOrWaitClient(ctx, waits)
-	return useClient(c, err, do)
+func (a *App) WithReader(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
+	c, err := a.ReadOrWaitClient(ctx, waitsForEvents)
+	return useClient(c, err, action)
 }
 
-// useClient calls do(c) and then closes the client. If err is not nil, it returns err.
-func useClient(c *control.Client, err error, do func(*control.Client) error) error {
+// useClient calls action(c) and then closes the client. If err is not nil, it returns err.
+func useClient(c *control.Client, err error, action func(*control.Client) error) error {
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return do(c)
+	return action(c)
 }
 
 // JobPages reads the pages of a list of jobs one by one. It ends after an error.
@@ -97,10 +97,10 @@ func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[
 	}
 }
 
-// If waits is true, the command waits for future events, so ReadOrWaitClient returns a client of a running
-// service. Otherwise it returns the same client as ReadClient.
-func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client, error) {
-	if waits {
+// ReadOrWaitClient returns a client of a running service if waitsForEvents is true, because a command can wait for
+// future events only there. Otherwise it returns the same client as ReadClient.
+func (a *App) ReadOrWaitClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
+	if waitsForEvents {
 		return a.Client()
 	}
 	return a.ReadClient(ctx)
@@ -110,58 +110,61 @@ func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client
 type ClientMethod[P, R any] = func(*control.Client, context.Context, P) (R, error)
 
 // CallAndPrint calls a method of the chosen service. It prints the reply as JSON if the user asked for JSON, and
-// otherwise calls print(reply).
-func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P, print func(R) error) error {
-	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
+// otherwise calls printReply.
+func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
+	printReply func(R) error) error {
+	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, printReply) })
 }
 
 // RequestVerb returns a command without arguments that sends one request and prints the reply. Flags may set
 // the parameters *p of the request.
 func RequestVerb[P, R any](
-	a *App, use, short string, method ClientMethod[P, R], p *P, print func(R) error,
+	a *App, use, short string, method ClientMethod[P, R], p *P, printReply func(R) error,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return CallAndPrint(cmd.Context(), a, method, *p, print) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return CallAndPrint(cmd.Context(), a, method, *p, printReply)
+		},
 	}
 }
 
-// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The third text
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. argText
 // describes the argument in errors, for example "the name of a node".
-func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method ClientMethod[P, R], p *P,
-	print func(R) error) *cobra.Command {
-	cmd := RequestVerb(a, use, short, method, p, print)
+func NamedRequestVerb[P, R any](a *App, use, short, argText string, name *string, method ClientMethod[P, R], p *P,
+	printReply func(R) error) *cobra.Command {
+	cmd := RequestVerb(a, use, short, method, p, printReply)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			*name = args[0]
 		}
-		return checkCount(cmd, args, 1, what)
+		return checkArgCount(cmd, args, 1, argText)
 	}
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the
-// headings. If there are no objects, the second text replaces the table. page returns the page of objects at a
-// cursor, and the cursor of the next page, or "" after the last one. If offline is true, the command can also read a
-// private run that has no running service.
-func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
-	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
-	row func(*T) []string) *cobra.Command {
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. If there are no
+// objects, emptyText replaces the table. readPage returns the page of objects at a cursor, and the cursor of the next
+// page, or "" after the last one. If offline is true, the command can also read a private run that has no running
+// service.
+func ListVerb[T any](a *App, short, emptyText string, headings []string, offline bool,
+	readPage func(ctx context.Context, c *control.Client, cursor string) (list []T, nextCursor string, err error),
+	makeRow func(*T) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			return a.WithReader(cmd.Context(), !offline, func(c *control.Client) error {
 				var list []T
 				for cursor, more := "", true; more; more = cursor != "" {
 					var objects []T
 					var err error
-					if objects, cursor, err = page(cmd.Context(), c, cursor); err != nil {
+					if objects, cursor, err = readPage(cmd.Context(), c, cursor); err != nil {
 						return err
 					}
 					list = append(list, objects...)
 				}
-				return term.PrintTable(&a.Output, list, empty, head, row)
+				return term.PrintTable(&a.Output, list, emptyText, headings, makeRow)
 			})
 		},
 	}
@@ -169,14 +172,17 @@ func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 
 // ReadAndPrint is CallAndPrint for commands that only read. Such commands can also read the directory
 // of a private run that has no running service.
-func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P, print func(R) error) error {
-	a.MissingIsEmpty = true
-	return a.WithReader(ctx, false, func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
+func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
+	printReply func(R) error) error {
+	a.MissingQueueIsEmpty = true
+	return a.WithReader(ctx, false, func(c *control.Client) error {
+		return CallAndPrintWith(ctx, a, c, method, p, printReply)
+	})
 }
 
 // CallAndPrintWith is like CallAndPrint, but uses a client that is already connected.
 func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, method ClientMethod[P, R], p P,
-	print func(R) error) error {
+	printReply func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
 	case err != nil:
@@ -184,7 +190,7 @@ func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, 
 	case a.Structured():
 		return a.PrintJSON(got)
 	}
-	return print(got)
+	return printReply(got)
 }
 
 // errNothingToCheck is the error of a health check when no queue exists. A command that lists things

@@ -17,12 +17,12 @@ import (
 // completionTimeout bounds how long a shell waits for completions.
 const completionTimeout = time.Second
 
-// A lister calls add(name, about) for each name that it knows. about is a description of the name, or "".
-type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
+// A lister calls add for each name that it knows, with a description of the name, or "".
+type lister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
-// complete returns the names from list that begin with prefix, except those that the user has already typed. It
-// returns no names if the service does not answer in time, and it never starts a service.
-func (a *App) complete(given []string, prefix string, list lister) (names []cobra.Completion) {
+// complete returns the names from listNames that begin with prefix, except those that the user has already typed.
+// It returns no names if the service does not answer in time, and it never starts a service.
+func (a *App) complete(typedArgs []string, prefix string, listNames lister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {
 		return nil
@@ -30,24 +30,24 @@ func (a *App) complete(given []string, prefix string, list lister) (names []cobr
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	seen := slices.Clone(given)
-	list(ctx, c, func(name, about string) {
+	seen := slices.Clone(typedArgs)
+	listNames(ctx, c, func(name, description string) {
 		if !strings.HasPrefix(name, prefix) || slices.Contains(seen, name) {
 			return
 		}
 		seen = append(seen, name)
-		if about != "" {
-			name = cobra.CompletionWithDesc(name, about)
+		if description != "" {
+			name = cobra.CompletionWithDesc(name, description)
 		}
 		names = append(names, name)
 	})
 	return names
 }
 
-// CompleteNames offers the names from list, in the order of the list.
-func (a *App) CompleteNames(list lister) cobra.CompletionFunc {
-	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.complete(given, prefix, list), keepOrder
+// CompleteNames offers the names from listNames, in their order.
+func (a *App) CompleteNames(listNames lister) cobra.CompletionFunc {
+	return func(_ *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.complete(typedArgs, prefix, listNames), keepOrderNoFiles
 	}
 }
 
@@ -57,12 +57,12 @@ func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
 	return a.CompleteNames(jobIDs(states...))
 }
 
-// keepOrder makes the shell offer the names in the given order, and no files.
-const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+// keepOrderNoFiles makes the shell offer the names in the given order, and no files.
+const keepOrderNoFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
 // jobIDs lists the ids of jobs in these states.
 func jobIDs(states ...string) lister {
-	return func(ctx context.Context, c *control.Client, add func(name, about string)) {
+	return func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		// on an error, offer nothing
 		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
 		for i := range page.Jobs {
@@ -89,20 +89,20 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 }
 
 // completeIDList completes the last id in a list of ids, with the ids of unfinished jobs.
-func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
+func (a *App) completeIDList(_ *cobra.Command, _ []string, typedIDs string) (lists []cobra.Completion,
 	_ cobra.ShellCompDirective) {
-	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	for _, id := range a.complete(strings.Split(before, ","), typed[len(before):],
+	before := typedIDs[:strings.LastIndexByte(typedIDs, ',')+1]
+	for _, id := range a.complete(strings.Split(before, ","), typedIDs[len(before):],
 		jobIDs("waiting", "processing")) {
 		lists = append(lists, before+id)
 	}
-	return lists, keepOrder
+	return lists, keepOrderNoFiles
 }
 
 // completeBatches completes the names of batches, beginning with those of the newest jobs. It omits names that
 // contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
-	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // on an error, offer nothing
 		for i := range page.Jobs {
 			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
@@ -112,8 +112,8 @@ func (a *App) completeBatches() cobra.CompletionFunc {
 	})
 }
 
-// stateValues returns the values of the flag --state.
-func stateValues() []string {
+// stateFlagValues returns the values of the flag --state.
+func stateFlagValues() []string {
 	names := []string{"waiting", "done"}
 	for _, s := range queue.States() {
 		names = append(names, s.String())
@@ -123,7 +123,7 @@ func stateValues() []string {
 
 // CompleteNodes completes the names of nodes.
 func (a *App) CompleteNodes() cobra.CompletionFunc {
-	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		list, _ := c.NodeList(ctx, control.NodeListParams{}) // on an error, offer nothing
 		for i := range list.Nodes {
 			add(list.Nodes[i].Name, "")
@@ -133,7 +133,7 @@ func (a *App) CompleteNodes() cobra.CompletionFunc {
 
 // CompleteQueues completes names of queues.
 func (a *App) CompleteQueues() cobra.CompletionFunc {
-	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		list, _ := c.QueueList(ctx, control.QueueListParams{}) // on an error, offer nothing
 		for i := range list.Queues {
 			add(list.Queues[i].Queue, "")

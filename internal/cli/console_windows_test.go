@@ -10,7 +10,7 @@ import (
 // "queuectl run" exits with the job's exit code, even if that has 32 bits. Only Windows has such exit codes.
 func TestExitCodesPass(t *testing.T) {
 	for _, code := range []int64{3, 256, 0xc0000005} {
-		if got := jobExit(&control.Job{State: queue.Dead.String(), ExitCode: &code}); int64(got) != code {
+		if got := jobExitCode(&control.Job{State: queue.Dead.String(), ExitCode: &code}); int64(got) != code {
 			t.Errorf("got %d, want %d", got, code)
 		}
 	}

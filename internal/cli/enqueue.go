@@ -22,8 +22,8 @@ import (
 
 func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
-	var m input.Source
-	var key, batch, afterBatch string
+	var source input.Source
+	var idempotencyKey, batch, afterBatch string
 	var noCwd bool
 	cmd := &cobra.Command{
 		Use:   "enqueue ['COMMAND' | '{JSON}' | -- PROGRAM ARGS…]",
@@ -31,11 +31,11 @@ func enqueueVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
-			if err := m.ParseArgs("enqueue", cmd.Flags(), args, dash); err != nil {
+			if err := source.ParseArgs("enqueue", cmd.Flags(), args, dash); err != nil {
 				return err
 			}
-			m.WarnPlaceholderInCode(&a.Output)
-			if m.IsTOML() && a.Program.EachTOMLJob == nil {
+			source.WarnPlaceholderInCode(&a.Output)
+			if source.IsTOML() && a.Program.EachTOMLJob == nil {
 				return a.execDaemon()
 			}
 			if err := a.addToBatch(ctx, &spec, batch); err != nil {
@@ -47,27 +47,27 @@ func enqueueVerb(a *App) *cobra.Command {
 			if a.startNext && spec.Priority != nil {
 				return fault.Usagef("--next: cannot be combined with --priority; leave one of them out")
 			}
-			if m.IsGiven() {
-				return a.enqueueSource(ctx, &m, &spec, noCwd, key)
+			if source.IsGiven() {
+				return a.enqueueSource(ctx, &source, &spec, noCwd, idempotencyKey)
 			}
 			list, err := input.ParseSpecArgs(a.Stdin, "enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
 			if list != nil {
-				return a.enqueueArray(ctx, list, noCwd, key)
+				return a.enqueueArray(ctx, list, noCwd, idempotencyKey)
 			}
-			return a.enqueueOne(ctx, &spec, noCwd, key)
+			return a.enqueueOne(ctx, &spec, noCwd, idempotencyKey)
 		},
 	}
 	input.AddSpecFlags(cmd, &spec)
-	m.AddFlags(cmd.Flags())
+	source.AddFlags(cmd.Flags())
 	cmd.Flags().Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	cmd.Flags().Var(input.OnceOnlyValue(&afterBatch), "after-batch",
 		"run when all your jobs in batch `NAME` have succeeded")
 	cmd.Flags().SetAnnotation("after-batch", input.ThemeAnnotation, []string{input.ThemeOrder})
 	input.AnnotateField(cmd.Flags(), "after-batch", "depends_on")
-	cmd.Flags().Var(input.NonEmptyValue(&key), "key",
+	cmd.Flags().Var(input.NonEmptyValue(&idempotencyKey), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	a.AddRequireLimitsFlag(cmd.Flags())
@@ -75,8 +75,8 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// maxCountedInBatch is the highest number of a batch's jobs that addToBatch counts.
-const maxCountedInBatch = 10_000
+// maxCountedBatchJobs is the highest number of a batch's jobs that addToBatch counts.
+const maxCountedBatchJobs = 10_000
 
 // addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
 func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error {
@@ -96,13 +96,13 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 			if err != nil {
 				return err
 			}
-			if n += len(jobs); n >= maxCountedInBatch {
+			if n += len(jobs); n >= maxCountedBatchJobs {
 				break
 			}
 		}
 		switch {
-		case n >= maxCountedInBatch:
-			a.Say("batch %s already has at least %d jobs; adding to it", name, maxCountedInBatch)
+		case n >= maxCountedBatchJobs:
+			a.Say("batch %s already has at least %d jobs; adding to it", name, maxCountedBatchJobs)
 		case n > 0:
 			a.Say("batch %s already has %s; adding to it", name, present.JobsText(n))
 		}
@@ -110,12 +110,13 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 	})
 }
 
-func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
+func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
 	if err := input.CompleteAndCheck(s, noCwd); err != nil {
 		return err // check before a service is started
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
-		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, RunNext: a.startNext})
+		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: idempotencyKey, RequireLimits: a.RequireLimits,
+			RunNext: a.startNext})
 		if err != nil {
 			return err
 		}
@@ -145,20 +146,21 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs. part is the word for the part of the input that
-// is one job, for example "line".
-func (a *App) UploadOptions(part, key string, noCwd bool) enqueue.UploadOptions {
+// UploadOptions returns the options for enqueuing several jobs. partWord is the word for the part of the input
+// that is one job, for example "line".
+func (a *App) UploadOptions(partWord, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
-		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, Part: part,
-		Key: key, NoCwd: noCwd, RequireLimits: a.RequireLimits, StartNext: a.startNext,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, InputUnit: partWord,
+		IdempotencyKey: idempotencyKey, NoCwd: noCwd, RequireLimits: a.RequireLimits, StartNext: a.startNext,
 	}
 }
 
 // enqueueSource enqueues all jobs of a source, or none.
-func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.Spec, noCwd bool, key string) error {
-	enqueue.WarnExpired(&a.Output, common, a.Quiet || !term.IsTerminal(a.Stderr))
-	due := present.DueSuffix(common, time.Now())
-	f, err := m.Open(a.Stdin)
+func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
+	idempotencyKey string) error {
+	enqueue.WarnExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+	due := present.DueSuffix(commonSpec, time.Now())
+	f, err := source.Open(a.Stdin)
 	if err != nil {
 		return err
 	}
@@ -166,23 +168,25 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 	if f == nil {
 		part = "argument"
 	}
-	up := enqueue.NewUpload(ctx, a.UploadOptions(part, key, noCwd), common)
+	up := enqueue.NewUpload(ctx, a.UploadOptions(part, idempotencyKey, noCwd), commonSpec)
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
 		in = up.ReadProgress.Track(f)
 	}
 	// If no flag changes a field of the jobs, send each job of the file unchanged.
-	plain := m.File != "" && len(common.GivenFields()) == 0
-	each := m.EachJob
-	if m.IsTOML() {
-		each = func(in io.Reader, do func([]byte, int) error) error { return a.Program.EachTOMLJob(m.File, in, do) }
+	plain := source.File != "" && len(commonSpec.GivenFields()) == 0
+	each := source.EachJob
+	if source.IsTOML() {
+		each = func(in io.Reader, handleJob func([]byte, int) error) error {
+			return a.Program.EachTOMLJob(source.File, in, handleJob)
+		}
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {
 			return up.Add(raw, line)
 		}
-		spec, err := m.Spec(common, raw)
+		spec, err := source.Spec(commonSpec, raw)
 		if err == nil {
 			raw, err = json.Marshal(spec)
 		}
@@ -192,22 +196,22 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 		return up.Add(raw, line)
 	})
 	if err == nil && up.JobsRead == 0 {
-		m.PrintNoJobs(&a.Output)
+		source.PrintNoJobs(&a.Output)
 		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
 	return up.FinishAndPrint(err, due)
 }
 
 // enqueueArray enqueues all jobs of a JSON array, or none.
-func (a *App) enqueueArray(ctx context.Context, elements []json.RawMessage, noCwd bool, key string) error {
-	if len(elements) == 0 {
+func (a *App) enqueueArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
+	if len(jobs) == 0 {
 		a.Say("the JSON array contains no jobs")
 		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
-	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", key, noCwd), &queue.Spec{})
+	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", idempotencyKey, noCwd), &queue.Spec{})
 	var err error
-	for i := 0; i < len(elements) && err == nil; i++ {
-		err = up.Add(elements[i], i+1)
+	for i := 0; i < len(jobs) && err == nil; i++ {
+		err = up.Add(jobs[i], i+1)
 	}
 	return up.FinishAndPrint(err, "")
 }

@@ -20,8 +20,8 @@ import (
 
 // unknownVerbHint returns a hint about an unknown command. It names the command that the user probably meant,
 // or says how to list all commands.
-func unknownVerbHint(word string, known []string) string {
-	return cmp.Or(hints.Lookup(word, hints.CommandTable), hints.SimilarWordHint(word, known,
+func unknownVerbHint(word string, verbNames []string) string {
+	return cmp.Or(hints.Lookup(word, hints.CommandTable), hints.SimilarWordHint(word, verbNames,
 		"list all commands with: queuectl --help"))
 }
 
@@ -30,11 +30,11 @@ const maxRefusedIDs = 5
 
 // refusalLines returns lines that say why jobs were refused, one line for each reason. The lines name the
 // flags that the user typed instead of the fields that the flags set.
-func refusalLines(cmd *cobra.Command, list []control.Refusal) (lines []string) {
+func refusalLines(cmd *cobra.Command, refusals []control.Refusal) (lines []string) {
 	ids := map[string][]string{} // ids of the refused jobs by reason
 	var reasons []string
 	first := map[string]string{}
-	for _, r := range list {
+	for _, r := range refusals {
 		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",",
 			"\x00").Replace(r.Message + ",")
 		reason := string(r.Code) + r.Field + withoutID
@@ -47,7 +47,7 @@ func refusalLines(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	for _, reason := range reasons {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
-		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message contains no job id
+		case len(refusals) > 1 && !strings.Contains(reason, "\x00"): // the message contains no job id
 			line += "; jobs refused: " + firstIDsText(ids[reason])
 		case n > 0:
 			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDsText(others))
@@ -68,13 +68,13 @@ func firstIDsText(ids []string) string {
 
 // flagError returns the error about a wrong flag, in queuectl's words instead of those of the flag library.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	var bare *pflag.ValueRequiredError
-	var wrong *pflag.InvalidValueError
+	var unknownFlag *pflag.NotExistError
+	var missingValue *pflag.ValueRequiredError
+	var invalidValue *pflag.InvalidValueError
 	switch {
-	case errors.As(err, &unknown):
-		name := "-" + unknown.GetSpecifiedName()
-		if unknown.GetSpecifiedShortnames() == "" {
+	case errors.As(err, &unknownFlag):
+		name := "-" + unknownFlag.GetSpecifiedName()
+		if unknownFlag.GetSpecifiedShortnames() == "" {
 			name = "-" + name
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
@@ -85,10 +85,10 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		table := hints.ForFlags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 		return fault.Usagef("unknown flag %s%s", name,
 			cmp.Or(hints.Lookup(name, table), hints.SimilarWordHint(name, flagNames(cmd), allFlagsHint(cmd))))
-	case errors.As(err, &bare):
-		return fault.Usagef("--%s: no value given; write it after the flag", bare.GetFlag().Name)
-	case errors.As(err, &wrong):
-		return fault.Usagef("--%s: %s", wrong.GetFlag().Name, invalidValueText(wrong))
+	case errors.As(err, &missingValue):
+		return fault.Usagef("--%s: no value given; write it after the flag", missingValue.GetFlag().Name)
+	case errors.As(err, &invalidValue):
+		return fault.Usagef("--%s: %s", invalidValue.GetFlag().Name, invalidValueText(invalidValue))
 	}
 	return fault.Usagef("%v", err)
 }

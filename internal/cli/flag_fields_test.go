@@ -36,7 +36,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := queue.Invalid(c.field, "is wrong")
-		for _, given := range []error{err, &fault.LineError{Part: "line", Line: 3, Cause: err}, errors.Join(err, err)} {
+		for _, given := range []error{err, &fault.LineError{PartName: "line", Line: 3, Cause: err}, errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
 			switch given.(type) {
 			case *fault.LineError:

@@ -24,10 +24,10 @@ type FollowedJobs interface {
 	// HandleEvent processes an event. isOurs reports whether the event is about a job of the set that had not
 	// ended before.
 	HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// IsDone reports whether the Follower must stop. The Follower calls it with isDue true at the start, every
+	// IsDone reports whether the Follower must stop. The Follower calls it with isCheckDue true at the start, every
 	// ProgressInterval, and when Follower.Wake is closed. These calls may be slow. After each event, it calls IsDone
-	// with isDue false.
-	IsDone(ctx context.Context, isDue bool) (bool, error)
+	// with isCheckDue false.
+	IsDone(ctx context.Context, isCheckDue bool) (bool, error)
 	// WaitingJobID returns the id of a waiting job, so that the Follower prints why that job waits. It returns
 	// "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the reason.
 	WaitingJobID(ctx context.Context) string
@@ -48,24 +48,24 @@ type Follower struct {
 	Client *control.Client
 	Wake   <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
-	retries       retries
-	progressAt    time.Time // time of the last event about the set, or of the call of Follow
-	reasonPrinted bool      // the reason for the wait was printed after progressAt
+	retries        retryTracker
+	lastProgressAt time.Time // time of the last event about the set, or of the call of Follow
+	reasonPrinted  bool      // the reason for the wait was printed after lastProgressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
 const ProgressInterval = 100 * time.Millisecond
 
-// Follow processes all events with a number higher than since. It returns when the set has ended or the
+// Follow processes all events with a number higher than afterEvent. It returns when the set has ended or the
 // connection is lost.
-func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
+func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEvent int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, lost := openEventChannel(ctx, f.Client, control.Events{Since: &since})
+	events, lost := openEventChannel(ctx, f.Client, control.Events{Since: &afterEvent})
 	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
 	wake := f.Wake
-	f.progressAt = time.Now()
+	f.lastProgressAt = time.Now()
 	for isDue := true; ; {
 		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
 			return err
@@ -81,7 +81,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 				return err
 			}
 			if isOurs {
-				f.progressAt, f.reasonPrinted = time.Now(), false
+				f.lastProgressAt, f.reasonPrinted = time.Now(), false
 			}
 		case <-tick.C:
 			isDue = true
@@ -96,7 +96,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 // showProgress draws the progress on a terminal. After waitReasonDelay without progress, it first prints once
 // why a job waits.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
-	if !f.reasonPrinted && time.Since(f.progressAt) >= waitReasonDelay {
+	if !f.reasonPrinted && time.Since(f.lastProgressAt) >= waitReasonDelay {
 		f.reasonPrinted = true
 		if id := jobs.WaitingJobID(ctx); id != "" {
 			f.App.printWaitReason(ctx, f.Client, id)
@@ -115,16 +115,17 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 // retryPollInterval is how often the client requests the times of retries from the service.
 const retryPollInterval = time.Second
 
-// retries tracks when the first failed job will be retried.
-type retries struct {
+// retryTracker tracks when the first failed job will be retried.
+type retryTracker struct {
 	firstRetryAt control.Time // time of the first retry, as of the last query; 0 if no job will be retried
 	polledAt     time.Time    // time of the last query
 }
 
-// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". n is the number of
-// these jobs. describe returns "" if n is 0. include selects the jobs to consider.
-func (r *retries) describe(ctx context.Context, c *control.Client, n int64, include func(seq int64) bool) string {
-	if n == 0 {
+// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". jobCount is the
+// number of these jobs. describe returns "" if jobCount is 0. include selects the jobs to consider.
+func (r *retryTracker) describe(ctx context.Context, c *control.Client, jobCount int64,
+	include func(seq int64) bool) string {
+	if jobCount == 0 {
 		return ""
 	}
 	if time.Since(r.polledAt) > retryPollInterval {
@@ -141,7 +142,7 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 			}
 		}
 	}
-	note := fmt.Sprintf("%d retrying", n)
+	note := fmt.Sprintf("%d retrying", jobCount)
 	if in := time.Until(queue.Millis(r.firstRetryAt).Time()); r.firstRetryAt != 0 && in > 0 {
 		note += " in " + present.RoughDuration(in)
 	}
@@ -149,7 +150,7 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 }
 
 // untilFirstRetry returns the time until the first retry, or 0 if it is unknown.
-func (r *retries) untilFirstRetry() time.Duration {
+func (r *retryTracker) untilFirstRetry() time.Duration {
 	if r.firstRetryAt == 0 {
 		return 0
 	}
@@ -158,14 +159,14 @@ func (r *retries) untilFirstRetry() time.Duration {
 
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
 type JobLog struct {
-	f   *os.File
-	err error // first error of a write to f
+	file *os.File
+	err  error // first error of a write to file
 }
 
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
 // output. The file stays open until the process ends.
 func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
-	l := &JobLog{f: out}
+	l := &JobLog{file: out}
 	if name != "-" {
 		how := os.O_TRUNC
 		if resume {
@@ -175,24 +176,24 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 		if err != nil {
 			return nil, fault.Usagef("--joblog: cannot %v; choose a file that you can write to", err)
 		}
-		l.f = f
+		l.file = f
 		if info, err := f.Stat(); err != nil || info.Size() > 0 {
 			return l, err
 		}
 	}
-	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
+	_, l.err = l.file.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
 	return l, l.err
 }
 
-// Add writes the line of a job. seq is the job's position in the input, from 1. The parameter received is the number of
+// Add writes the line of a job. position is the job's place in the input, from 1. receivedBytes is the number of
 // bytes on standard output, the only output that GNU parallel counts.
-func (l *JobLog) Add(seq int, j *control.Job, received int64) {
+func (l *JobLog) Add(position int, j *control.Job, receivedBytes int64) {
 	if l.err != nil {
 		return
 	}
 	code, sig := queue.ValueOr(j.ExitCode, 0), queue.ValueOr(j.Signal, 0)
 	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
-		code = int64(jobExit(j))
+		code = int64(jobExitCode(j))
 	}
 	start, took := float64(j.StartedAt)/1000, 0.0
 	if j.StartedAt != 0 {
@@ -200,7 +201,8 @@ func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	}
 	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
 	command := strings.ReplaceAll(present.JobTitle(j), "\n", " ")
-	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
+	_, l.err = fmt.Fprintf(l.file, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", position, start, took, receivedBytes,
+		code, sig, command)
 }
 
 // WriteError returns the first error of a write. It may be called on nil, and returns nil then.

@@ -21,23 +21,24 @@ import (
 type eventQueue struct {
 	control.API
 	events     chan control.Event // closed when the connection is lost
-	afterEvent int64              // the value of Since in the request for events
-	done       chan struct{}      // closed at the end of the test
+	sinceEvent int64              // the value of Since in the request for events
+	testEnded  chan struct{}      // closed at the end of the test
 }
 
-func (q *eventQueue) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
+func (q *eventQueue) Events(ctx context.Context, p control.Events, handleEvent func(control.Event) error) (
+	control.EventsEnd,
 	error) {
-	q.afterEvent = *p.Since
+	q.sinceEvent = *p.Since
 	for {
 		select {
 		case e, open := <-q.events:
 			if !open {
 				return control.EventsEnd{}, queue.Errorf(queue.CodeUnavailable, "the service stops")
 			}
-			if err := each(e); err != nil {
+			if err := handleEvent(e); err != nil {
 				return control.EventsEnd{}, err
 			}
-		case <-q.done:
+		case <-q.testEnded:
 			return control.EventsEnd{}, ctx.Err()
 		}
 	}
@@ -48,15 +49,15 @@ func (q *eventQueue) Show(_ context.Context, p control.Show) (control.JobDetail,
 		WaitsFor: &control.Reason{Text: "no workers", Advice: "queuectl worker start"}}}, nil
 }
 
-func (q *eventQueue) Right(*control.Peer) control.Right                 { return control.RightAdmin }
-func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
-func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
+func (q *eventQueue) Right(*control.Peer) control.Right                       { return control.RightAdmin }
+func (q *eventQueue) Admit(context.Context, *control.Peer) error              { return nil }
+func (q *eventQueue) RefusalError(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
 // twoFollowedJobs fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 waits.
 type twoFollowedJobs struct {
 	recordedEvents []int64     // numbers of the events that were handled
-	checks         int         // number of calls of IsDone with isDue true
-	stopped        atomic.Bool // the next IsDone with isDue true returns true
+	dueCheckCount  int         // number of calls of IsDone with isCheckDue true
+	doneWhenDue    atomic.Bool // the next IsDone with isCheckDue true returns true
 }
 
 func (j *twoFollowedJobs) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {
@@ -64,11 +65,11 @@ func (j *twoFollowedJobs) HandleEvent(_ context.Context, e *control.Event) (isOu
 	return e.JobSeq <= 2, nil
 }
 
-func (j *twoFollowedJobs) IsDone(_ context.Context, isDue bool) (bool, error) {
-	if isDue {
-		j.checks++
+func (j *twoFollowedJobs) IsDone(_ context.Context, isCheckDue bool) (bool, error) {
+	if isCheckDue {
+		j.dueCheckCount++
 	}
-	return len(j.recordedEvents) == 4 || isDue && j.stopped.Load(), nil
+	return len(j.recordedEvents) == 4 || isCheckDue && j.doneWhenDue.Load(), nil
 }
 
 func (j *twoFollowedJobs) WaitingJobID(context.Context) string { return "two" }
@@ -79,9 +80,9 @@ func (j *twoFollowedJobs) Progress() *JobsProgress             { return nil }
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *eventQueue, jobs *twoFollowedJobs, stop func())) (*twoFollowedJobs, string, error) {
-			q, jobs, wake := &eventQueue{events: make(chan control.Event), done: make(chan struct{})}, &twoFollowedJobs{},
+			q, jobs, wake := &eventQueue{events: make(chan control.Event), testEnded: make(chan struct{})}, &twoFollowedJobs{},
 				make(chan struct{})
-			defer close(q.done)
+			defer close(q.testEnded)
 			many := func() (all, user int) { return 9, 9 }
 			c := control.NewServer(q, control.Limits{MaxConnections: many}, q, control.NewUserLimits(),
 				slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
@@ -94,10 +95,10 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, Wake: wake}
 			done := make(chan error, 1)
 			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
-			run(q, jobs, func() { jobs.stopped.Store(true); close(wake) })
+			run(q, jobs, func() { jobs.doneWhenDue.Store(true); close(wake) })
 			err = <-done
-			if q.afterEvent != 41 {
-				t.Errorf("the events after %d were requested, want 41", q.afterEvent)
+			if q.sinceEvent != 41 {
+				t.Errorf("the events after %d were requested, want 41", q.sinceEvent)
 			}
 			printed, _ := os.ReadFile(stderr.Name())
 			return jobs, string(printed), err
@@ -130,8 +131,8 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			synctest.Wait()
 			stop()
 		})
-		if took := time.Since(began); err != nil || took > 0 || jobs.checks != 2 {
-			t.Errorf("woken: stopped after %v and %d checks, %v, want 0s and 2 checks", took, jobs.checks, err)
+		if took := time.Since(began); err != nil || took > 0 || jobs.dueCheckCount != 2 {
+			t.Errorf("woken: stopped after %v and %d checks, %v, want 0s and 2 checks", took, jobs.dueCheckCount, err)
 		}
 
 		_, _, err = follow(func(q *eventQueue, _ *twoFollowedJobs, _ func()) { close(q.events) })

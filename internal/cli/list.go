@@ -68,7 +68,7 @@ func listVerb(a *App) *cobra.Command {
 	cmd.Flags().StringSliceVarP((*[]string)(&l.State), "state", "s", nil,
 		"only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
 	cmd.Flags().BoolVar(&l.Failed, "failed", false, "only dead and failed jobs")
-	input.CompleteValues(cmd, "state", stateValues()...)
+	input.CompleteValues(cmd, "state", stateFlagValues()...)
 	return cmd
 }
 
@@ -83,9 +83,9 @@ func psVerb(a *App) *cobra.Command {
 }
 
 // printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. If the user does not choose the
-// columns, head contains the headings of the table, and row returns a job's row.
-func (a *App) printJobs(cmd *cobra.Command, l *listFlags, row func(*control.Job) []string, head ...string) error {
-	a.MissingIsEmpty = true
+// columns, head contains the headings of the table, and makeRow returns a job's row.
+func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string, head ...string) error {
+	a.MissingQueueIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
 		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
 			"formats all)", l.Limit)
@@ -100,7 +100,7 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, row func(*control.Job)
 		if !table {
 			return fault.Usagef("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
 		}
-		if head, row, err = columnFuncs(l.columns); err != nil {
+		if head, makeRow, err = columnFuncs(l.columns); err != nil {
 			return err
 		}
 		a.ChosenColumns = true
@@ -121,17 +121,17 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, row func(*control.Job)
 				shown = a.rowsInWindow(limit)
 			}
 			var jobs []control.Job // jobs for a table
-			var more bool          // the service has jobs that the table does not show
+			var hasMore bool       // the service has jobs that the table does not show
 			var err error
 			if l.inStartOrder && table && order == nil {
-				jobs, more, err = jobsInStartOrder(cmd.Context(), c, l.List, shown)
+				jobs, hasMore, err = jobsInStartOrder(cmd.Context(), c, l.List, shown)
 			} else {
-				jobs, more, err = a.listOnce(cmd.Context(), c, l.List, shown, order)
+				jobs, hasMore, err = a.listOnce(cmd.Context(), c, l.List, shown, order)
 			}
 			if err != nil || !table {
 				return err
 			}
-			return a.printTableAndRest(cmd.Context(), c, jobs, row, head, l.List, more)
+			return a.printTableAndRestCount(cmd.Context(), c, jobs, makeRow, head, l.List, hasMore)
 		}
 		if l.watch {
 			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
@@ -152,23 +152,23 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// jobsInStartOrder returns up to limit jobs for a table, sorted by sortForTable. more reports whether there are
-// more jobs.
-func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
-	err error) {
-	if !hasFilter(p) && limit <= maxRows {
-		if jobs, more, err = firstJobs(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
-			return jobs, more, err
+// jobsInStartOrder returns up to limit jobs for a table, sorted by sortForTable. hasMore reports whether there
+// are more jobs.
+func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int) (
+	jobs []control.Job, hasMore bool, err error) {
+	if !hasFilter(p) && limit <= maxSectionRows {
+		if jobs, hasMore, err = firstJobs(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
+			return jobs, hasMore, err
 		}
 	}
 	return newestJobs(ctx, c, p, limit)
 }
 
 // listOnce reads up to limit jobs, or all if limit is 0. If order is nil, it reads the newest jobs, otherwise
-// the first ones in that order. It returns them in inTable for a table, or prints them as JSON or ids. more
+// the first ones in that order. It returns them in tableJobs for a table, or prints them as JSON or ids. hasMore
 // reports whether there are more jobs.
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, limit int, order *sorter) (
-	inTable []control.Job, more bool, err error) {
+	tableJobs []control.Job, hasMore bool, err error) {
 	printed, seen := 0, 0
 	out := bufio.NewWriter(a.Writer())
 	list := term.NewJSONList(out, a.JSONL)
@@ -180,7 +180,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 			case a.Structured():
 				err = list.Add(&jobs[i])
 			default:
-				inTable = append(inTable, jobs[i])
+				tableJobs = append(tableJobs, jobs[i])
 			}
 			if err != nil {
 				return err
@@ -189,7 +189,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		}
 		return nil
 	}
-	for more = true; more && (limit == 0 || order != nil || printed < limit); {
+	for hasMore = true; hasMore && (limit == 0 || order != nil || printed < limit); {
 		p.Limit = control.MaxSelectedPerRequest
 		if limit > 0 && order == nil {
 			p.Limit = min(control.MaxSelectedPerRequest, limit-printed)
@@ -198,7 +198,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		if err != nil {
 			return nil, false, err
 		}
-		if more = page.Next != nil; more {
+		if hasMore = page.Next != nil; hasMore {
 			p.Cursor = *page.Next
 		}
 		seen += len(page.Jobs)
@@ -212,25 +212,25 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		if err := print(order.trim()); err != nil {
 			return nil, false, err
 		}
-		order.jobs, more = nil, seen > printed
+		order.jobs, hasMore = nil, seen > printed
 	}
 	if a.Structured() && !a.Quiet {
 		list.End() // Flush returns the error of this write
 	}
-	return inTable, more, out.Flush()
+	return tableJobs, hasMore, out.Flush()
 }
 
-// jobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
+// printJobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
 // state.
-func (a *App) jobsTable(head []string, rows [][]string) error {
-	state := slices.Index(head, "STATE")
+func (a *App) printJobsTable(headings []string, rows [][]string) error {
+	state := slices.Index(headings, "STATE")
 	if state < 0 || !term.IsTerminal(a.Stdout) {
-		return a.PrintTable(head, rows)
+		return a.PrintTable(headings, rows)
 	}
 	for _, row := range rows {
 		row[state] = present.SignOfState(row[state]).Sign + " " + row[state]
 	}
-	return a.PrintPaintedTable(head, rows, func(column int, cell string) string {
+	return a.PrintPaintedTable(headings, rows, func(column int, cell string) string {
 		if column == state {
 			cell = a.colourStateSign(cell, true)
 		}
@@ -238,23 +238,23 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 	})
 }
 
-// printTableAndRest prints a table of jobs. If more is true, it also prints how many more jobs there are.
-func (a *App) printTableAndRest(ctx context.Context, c *control.Client, jobs []control.Job,
-	row func(*control.Job) []string, head []string, p control.List, more bool) error {
+// printTableAndRestCount prints a table of jobs. If hasMore is true, it also prints how many more jobs there are.
+func (a *App) printTableAndRestCount(ctx context.Context, c *control.Client, jobs []control.Job,
+	makeRow func(*control.Job) []string, headings []string, p control.List, hasMore bool) error {
 	if len(jobs) == 0 {
 		return a.PrintInfo("no jobs")
 	}
 	rows := make([][]string, len(jobs))
 	for i := range jobs {
-		rows[i] = row(&jobs[i])
+		rows[i] = makeRow(&jobs[i])
 	}
 	if !a.ChosenColumns {
-		head, rows = present.DropPlainColumns(present.WithProgress(head, rows, jobs))
+		headings, rows = present.DropPlainColumns(present.WithProgressColumn(headings, rows, jobs))
 	}
-	if err := a.jobsTable(head, rows); err != nil {
+	if err := a.printJobsTable(headings, rows); err != nil {
 		return err
 	}
-	if !more {
+	if !hasMore {
 		return nil
 	}
 	st, err := c.Status(ctx, control.NoParams{})
@@ -276,7 +276,7 @@ func (a *App) printTableAndRest(ctx context.Context, c *control.Client, jobs []c
 // sortForTable sorts jobs for a table: running jobs, waiting jobs in the order in which they will start, held
 // and blocked jobs, dead jobs, other ended jobs. Among ended jobs, the last one to end comes first.
 func sortForTable(jobs []control.Job, now time.Time) {
-	place := func(j *control.Job) (group int, at int64) {
+	place := func(j *control.Job) (group int, sortKey int64) {
 		due := max(j.RunAt, j.NextRetryAt)
 		switch state := present.ParseState(j.State); {
 		case state == queue.Processing:
@@ -292,7 +292,7 @@ func sortForTable(jobs []control.Job, now time.Time) {
 		}
 		return 3, j.Seq
 	}
-	sort.Stable(jobOrder{jobs, func(a, b *control.Job) int {
+	sort.Stable(sortableJobs{jobs, func(a, b *control.Job) int {
 		groupA, atA := place(a)
 		groupB, atB := place(b)
 		return cmp.Or(cmp.Compare(groupA, groupB), cmp.Compare(atA, atB), cmp.Compare(a.Seq, b.Seq))
@@ -305,13 +305,13 @@ const defaultTableRows = 50
 // firstJobs returns the first limit jobs of the whole queue, or of some states. It takes them from the
 // service's reply for the status screen. It returns errTooFewJobs if that reply contains too few jobs of these
 // states.
-func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
+func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := c.Screen(ctx, control.ScreenParams{Rows: min(limit, maxRows)})
+	s, err := c.Screen(ctx, control.ScreenParams{Rows: min(limit, maxSectionRows)})
 	if err != nil {
 		return nil, false, err
 	}
@@ -346,7 +346,7 @@ var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
 // newestJobs returns the jobs for a table. It reads the newest jobs of each group of states with a separate
 // request. So it finds running and waiting jobs even if very many jobs have ended.
-func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
+func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
@@ -369,7 +369,7 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 			if next = page.Next != nil; next {
 				p.Cursor = *page.Next
 			}
-			more = more || next && len(list) >= limit
+			hasMore = hasMore || next && len(list) >= limit
 		}
 		sortForTable(list, time.Now())
 		return list
@@ -377,17 +377,17 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
 	dead, done := read(queue.Dead), read(queue.Completed, queue.Cancelled)
 	jobs = selectTableJobs(open, dead, done, limit)
-	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
+	return jobs, hasMore || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// selectTableJobs selects the jobs for a table with limit rows. If dead and other ended jobs can fill half of the
-// rows, the running and waiting jobs (open) get at most the other half.
-func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.Job) {
-	room := max(limit/2, limit-len(dead)-len(done), 1)
-	jobs = append(jobs, open[:min(len(open), room)]...)
+// selectTableJobs selects the jobs for a table with limit rows. If dead and other ended jobs can fill half of
+// the rows, the running and waiting jobs (unfinishedJobs) get at most the other half.
+func selectTableJobs(unfinishedJobs, deadJobs, otherEndedJobs []control.Job, limit int) (jobs []control.Job) {
+	room := max(limit/2, limit-len(deadJobs)-len(otherEndedJobs), 1)
+	jobs = append(jobs, unfinishedJobs[:min(len(unfinishedJobs), room)]...)
 	room = limit - len(jobs)
-	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
-	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
+	jobs = append(jobs, deadJobs[:min(len(deadJobs), max(room/2, room-len(otherEndedJobs)))]...)
+	return append(jobs, otherEndedJobs[:min(len(otherEndedJobs), limit-len(jobs))]...)
 }
 
 // hasFilter reports whether a list is restricted by anything other than states.
@@ -418,27 +418,27 @@ func expandStateNames(p *control.List) (names []string, err error) {
 	return names, nil
 }
 
-// findColumn returns the column with a name. flag names the flag in the error about an unknown name.
-func findColumn(flag, name string) (present.Column, error) {
+// findColumn returns the column with a name. flagName is the flag that the error about an unknown name mentions.
+func findColumn(flagName, name string) (present.Column, error) {
 	for _, c := range present.Columns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
 			return c, nil
 		}
 	}
-	return present.Column{}, fault.Usagef("--%s: unknown column %q%s", flag, name,
+	return present.Column{}, fault.Usagef("--%s: unknown column %q%s", flagName, name,
 		hints.SimilarWordHint(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
 
 // columnFuncs returns the headings of the named columns, and a function that returns a job's row.
-func columnFuncs(names []string) (head []string, row func(*control.Job) []string, err error) {
+func columnFuncs(names []string) (headings []string, makeRow func(*control.Job) []string, err error) {
 	list := make([]present.Column, len(names))
 	for i, name := range names {
 		if list[i], err = findColumn("columns", name); err != nil {
 			return nil, nil, err
 		}
-		head = append(head, list[i].Title)
+		headings = append(headings, list[i].Title)
 	}
-	return head, func(j *control.Job) []string {
+	return headings, func(j *control.Job) []string {
 		cells := make([]string, len(list))
 		for i, c := range list {
 			cells[i] = c.Value(j).Text
@@ -457,8 +457,8 @@ type sorter struct {
 
 // newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. The sorter keeps
 // limit jobs.
-func newSorter(text string, limit int) (*sorter, error) {
-	name, down := strings.CutPrefix(text, "-")
+func newSorter(sortFlag string, limit int) (*sorter, error) {
+	name, down := strings.CutPrefix(sortFlag, "-")
 	c, err := findColumn("sort", name)
 	if err != nil {
 		return nil, err
@@ -481,20 +481,20 @@ func (s *sorter) add(jobs []control.Job) {
 
 // trim sorts the collected jobs, keeps the first limit of them, and returns these.
 func (s *sorter) trim() []control.Job {
-	sort.Stable(jobOrder{s.jobs, s.compare})
+	sort.Stable(sortableJobs{s.jobs, s.compare})
 	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
 	return s.jobs
 }
 
-// jobOrder sorts jobs in place with sort.Stable. The functions sort.SliceStable and slices.SortStableFunc
-// would add kilobytes to queuectl.
-type jobOrder struct {
+// sortableJobs implements sort.Interface, so that sort.Stable can sort jobs in place. The functions
+// sort.SliceStable and slices.SortStableFunc would add kilobytes to queuectl.
+type sortableJobs struct {
 	jobs    []control.Job
 	compare func(a, b *control.Job) int
 }
 
-func (o jobOrder) Len() int { return len(o.jobs) }
+func (o sortableJobs) Len() int { return len(o.jobs) }
 
-func (o jobOrder) Less(i, j int) bool { return o.compare(&o.jobs[i], &o.jobs[j]) < 0 }
+func (o sortableJobs) Less(i, j int) bool { return o.compare(&o.jobs[i], &o.jobs[j]) < 0 }
 
-func (o jobOrder) Swap(i, j int) { o.jobs[i], o.jobs[j] = o.jobs[j], o.jobs[i] }
+func (o sortableJobs) Swap(i, j int) { o.jobs[i], o.jobs[j] = o.jobs[j], o.jobs[i] }

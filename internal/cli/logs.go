@@ -20,12 +20,12 @@ import (
 
 func logsVerb(a *App) *cobra.Command {
 	var p control.Logs
-	var stamps bool
+	var showTimestamps bool
 	var s Selection
 	cmd := &cobra.Command{
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.MissingIsEmpty = !p.Follow
+			a.MissingQueueIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
 				return fault.Usagef("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
 					"--attempt for the last one", p.Attempt)
@@ -33,12 +33,11 @@ func logsVerb(a *App) *cobra.Command {
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
 				filter := control.List{Queue: s.Queue, Label: s.Label}
 				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-					return a.logsOfQueue(ctx, p, filter,
-						stamps)
+					return a.printQueueLogs(ctx, p, filter, showTimestamps)
 				})
 			}
 			if len(ids) == 0 {
-				a.MissingIsEmpty = true // without a queue, the flags select no jobs
+				a.MissingQueueIsEmpty = true // without a queue, the flags select no jobs
 				if err := a.WithReader(cmd.Context(), p.Follow, func(c *control.Client) error {
 					selected, err := s.ResolveJobs(cmd, c, nil)
 					for i := range selected {
@@ -55,8 +54,7 @@ func logsVerb(a *App) *cobra.Command {
 				return err
 			}
 			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-				return a.printLogs(ctx, p, UniqueIDs(ids),
-					stamps)
+				return a.printLogs(ctx, p, UniqueIDs(ids), showTimestamps)
 			})
 		},
 	}
@@ -71,59 +69,61 @@ func logsVerb(a *App) *cobra.Command {
 	input.AnnotateField(f, "lines", "n")
 	input.TimeVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
 	input.TimeVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
-	f.BoolVar(&stamps, "timestamps", false, "print the time before each line")
+	f.BoolVar(&showTimestamps, "timestamps", false, "print the time before each line")
 	return cmd
 }
 
 // logReader prints the output of one job, or of several jobs concurrently.
 type logReader struct {
-	a          *App
-	c          *control.Client
-	p          control.Logs // parameters of the requests, without the job
-	timestamps bool
-	printMu    sync.Mutex     // held while a piece of output is printed
-	list       *term.JSONList // the JSON list to print to; nil for text
+	app            *App
+	client         *control.Client
+	params         control.Logs // parameters of the requests, without the job
+	showTimestamps bool
+	printMu        sync.Mutex     // held while a piece of output is printed
+	jsonList       *term.JSONList // the JSON list to print to; nil for text
 }
 
-// withLogs calls do(r) with a logReader. With JSON, it then prints the end of the list.
-func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
+// withLogs calls action(r) with a logReader. With JSON, it then prints the end of the list.
+func (a *App) withLogs(ctx context.Context, p control.Logs, showTimestamps bool, action func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
-		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
+		r := &logReader{app: a, client: c, params: p, showTimestamps: showTimestamps}
 		if a.Structured() {
-			r.list = term.NewJSONList(a.Stdout, a.JSONL)
+			r.jsonList = term.NewJSONList(a.Stdout, a.JSONL)
 		}
-		err := do(r)
-		if r.list != nil {
-			err = errors.Join(err, r.list.End())
+		err := action(r)
+		if r.jsonList != nil {
+			err = errors.Join(err, r.jsonList.End())
 		}
 		return err
 	})
 }
 
-// errAttemptOver means that the followed attempt has ended.
-var errAttemptOver = errors.New("the attempt has ended")
+// errAttemptEnded means that the followed attempt has ended.
+var errAttemptEnded = errors.New("the attempt has ended")
 
 // readAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
-// prints the running attempt. printed reports whether it printed anything.
-func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (printed bool, err error) {
-	p := r.p
+// prints the running attempt. anyPrinted reports whether it printed anything.
+func (r *logReader) readAttempt(
+	ctx context.Context, id string, attempt int, prefix string,
+) (anyPrinted bool, err error) {
+	p := r.params
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
 		p.LastLines = nil // print the whole attempt, because it started after this command did
 	}
-	printed, err = r.print(ctx, p, prefix)
-	if errors.Is(err, errAttemptOver) {
+	anyPrinted, err = r.print(ctx, p, prefix)
+	if errors.Is(err, errAttemptEnded) {
 		err = nil
 	}
-	return printed, err
+	return anyPrinted, err
 }
 
 // printJob prints the output of one job, with prefix before each line.
 func (r *logReader) printJob(ctx context.Context, id, prefix string) error {
-	p := r.p
+	p := r.params
 	p.ID = control.JobID(id)
 	printed, err := r.print(ctx, p, prefix)
-	if err == nil && !printed && (r.list == nil || r.a.JSONL) {
+	if err == nil && !printed && (r.jsonList == nil || r.app.JSONL) {
 		r.printLostOutput(ctx, id)
 	}
 	return err
@@ -131,51 +131,51 @@ func (r *logReader) printJob(ctx context.Context, id, prefix string) error {
 
 // printLostOutput prints a message if the output of an attempt is lost because its runner died.
 func (r *logReader) printLostOutput(ctx context.Context, id string) {
-	job, err := r.c.Show(ctx, control.Show{ID: control.JobID(id)})
+	job, err := r.client.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
 		return // without the list of attempts, the loss is unknown
 	}
 	h := job.History[len(job.History)-1]
-	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
+	if r.params.Attempt != 0 && r.params.Attempt != h.Attempt {
 		return
 	}
 	reason := queue.Reason(queue.ValueOr(h.Reason, ""))
 	if reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		r.a.Say("the output of attempt %d of job %s is lost, because the runner died during the attempt", h.Attempt, id)
+		r.app.Say("the output of attempt %d of job %s is lost, because the runner died during the attempt", h.Attempt, id)
 	}
 }
 
-// print prints the output that p requests, with prefix before each line. printed reports whether any output
-// arrived.
-func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (printed bool, err error) {
-	out := newLogPrinter(r.a, prefix, r.timestamps)
-	out.list = r.list
+// print prints the output that p requests, with prefix before each line. anyPrinted reports whether any
+// output arrived.
+func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (anyPrinted bool, err error) {
+	out := newLogPrinter(r.app, prefix, r.showTimestamps)
+	out.jsonList = r.jsonList
 	for i := range out.ttyOutputs {
 		t := &out.ttyOutputs[i]
-		t.Live = p.Follow && out.writers[i].Live && term.IsTerminal(r.a.Stdout)
+		t.Live = p.Follow && out.writers[i].Live && term.IsTerminal(r.app.Stdout)
 		t.Renderer.StartsMidway = p.LastLines != nil || p.Since != 0
 	}
-	var harm error
-	_, err = r.c.Logs(ctx, p, func(piece control.OutputPiece) error {
+	var damageErr error
+	_, err = r.client.Logs(ctx, p, func(piece control.OutputPiece) error {
 		r.printMu.Lock()
 		defer r.printMu.Unlock()
-		printed = true
+		anyPrinted = true
 		if piece.Ended {
-			return errAttemptOver
+			return errAttemptEnded
 		}
 		if piece.Damage != nil {
-			harm = errors.Join(harm, damagedOutputError(&piece))
+			damageErr = errors.Join(damageErr, damagedOutputError(&piece))
 		}
 		return out.printPiece(&piece)
 	})
 	r.printMu.Lock()
 	defer r.printMu.Unlock()
-	return printed, errors.Join(err, out.flush(), harm)
+	return anyPrinted, errors.Join(err, out.flush(), damageErr)
 }
 
 // printLogs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
 // these jobs as it arrives, with the job's id before each line.
-func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
+func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, showTimestamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
 			len(ids), control.MaxStreams)
@@ -184,7 +184,7 @@ func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, stamp
 	for _, id := range ids {
 		width = max(width, len(id))
 	}
-	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
+	return a.withLogs(ctx, p, showTimestamps, func(r *logReader) error {
 		errs := make([]error, len(ids))
 		var streams sync.WaitGroup
 		for i, id := range ids {
@@ -211,13 +211,13 @@ const (
 	maxEndedStreams = 4
 )
 
-// logsOfQueue prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
+// printQueueLogs prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
 // and those that start later. It returns when the user interrupts it or the service ends.
-func (a *App) logsOfQueue(ctx context.Context, p control.Logs, filter control.List, stamps bool) error {
-	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
+func (a *App) printQueueLogs(ctx context.Context, p control.Logs, filter control.List, showTimestamps bool) error {
+	return a.withLogs(ctx, p, showTimestamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
-		q := &queueReader{r: r, filter: filter, followedAttempts: map[string]int{}, liveSlots: make(chan struct{},
-			maxLiveStreams),
+		q := &queueReader{reader: r, filter: filter, followedAttempts: map[string]int{},
+			liveSlots:  make(chan struct{}, maxLiveStreams),
 			endedSlots: make(chan struct{}, maxEndedStreams), fail: cancel}
 		err := q.follow(ctx)
 		if cause := context.Cause(ctx); cause != nil {
@@ -231,7 +231,7 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, filter control.Li
 
 // queueReader follows the output of a queue's jobs.
 type queueReader struct {
-	r      *logReader
+	reader *logReader
 	filter control.List // selects the jobs by queue and labels
 	// followedAttempts contains the jobs whose output is being followed. It maps a job's id to the number of
 	// the attempt, or to 0 if the attempt was already running when the command started.
@@ -246,11 +246,11 @@ type queueReader struct {
 
 // follow prints the output of running jobs, and of jobs that start later, until ctx ends.
 func (q *queueReader) follow(ctx context.Context) error {
-	events, broken := openEventChannel(ctx, q.r.c,
+	events, broken := openEventChannel(ctx, q.reader.client,
 		control.Events{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
 	running := q.filter
 	running.State = control.TextList{queue.Processing.String()}
-	runs, err := listAllJobs(ctx, q.r.c, running)
+	runs, err := listAllJobs(ctx, q.reader.client, running)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (q *queueReader) follow(ctx context.Context) error {
 	for {
 		select {
 		case e := <-events:
-			if err := q.handle(ctx, &e); err != nil {
+			if err := q.handleEvent(ctx, &e); err != nil {
 				return err
 			}
 		case err := <-broken:
@@ -271,9 +271,9 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handle handles an event. It follows an attempt that has started. It prints the output of an ended attempt, unless it
-// followed that attempt.
-func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
+// handleEvent follows an attempt that has started. It prints the output of an ended attempt, unless it followed that
+// attempt.
+func (q *queueReader) handleEvent(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
 		if ended {
@@ -284,7 +284,7 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	if ended && !e.HasOutput || !ended && len(q.liveSlots) == cap(q.liveSlots) {
 		return nil
 	}
-	j, err := q.r.c.Show(ctx, control.Show{ID: control.JobID(e.ID), WithoutEnv: true})
+	j, err := q.reader.client.Show(ctx, control.Show{ID: control.JobID(e.ID), WithoutEnv: true})
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil // the job was removed
@@ -331,7 +331,7 @@ func (q *queueReader) startReading(ctx context.Context, id string, attempt int, 
 	q.streams.Go(func() {
 		defer func() { <-slots }()
 		for {
-			printed, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
+			printed, err := q.reader.readAttempt(ctx, id, attempt, id+" | ")
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
@@ -361,15 +361,15 @@ func damagedOutputError(p *control.OutputPiece) error {
 // logPrinter prints the pieces of one job's output. If it prints a prefix before each line, it buffers an
 // incomplete line, so that the lines of several jobs do not mix.
 type logPrinter struct {
-	a           *App
-	writers     [2]term.SafeWriter // one for standard output and one for standard error
-	ttyOutputs  [2]term.TTYOutput  // one for each stream of a job with a terminal
-	attempt     int                // number of the attempt whose output is being printed
-	list        *term.JSONList     // the JSON list to print to; nil for text
-	prefix      string
-	timestamps  bool
-	atLineStart bool   // the next text begins a new line
-	partialLine string // buffered beginning of a line
+	app            *App
+	writers        [2]term.SafeWriter // one for standard output and one for standard error
+	ttyOutputs     [2]term.TTYOutput  // one for each stream of a job with a terminal
+	attempt        int                // number of the attempt whose output is being printed
+	jsonList       *term.JSONList     // the JSON list to print to; nil for text
+	prefix         string
+	showTimestamps bool
+	atLineStart    bool   // the next text begins a new line
+	partialLine    string // buffered beginning of a line
 }
 
 // maxPartialLineBytes bounds a buffered line, in bytes. A longer line is printed in pieces.
@@ -377,9 +377,9 @@ const maxPartialLineBytes = 64 << 10
 
 // newLogPrinter returns a logPrinter. With a prefix or timestamps, it escapes carriage returns, because the
 // text after one would overwrite the prefix or the timestamp.
-func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
-	live := prefix == "" && !stamps
-	l := &logPrinter{a: a, prefix: prefix, timestamps: stamps, atLineStart: true}
+func newLogPrinter(a *App, prefix string, showTimestamps bool) *logPrinter {
+	live := prefix == "" && !showTimestamps
+	l := &logPrinter{app: a, prefix: prefix, showTimestamps: showTimestamps, atLineStart: true}
 	for i := range l.writers {
 		l.writers[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: live}
 		l.ttyOutputs[i].Renderer.Colours = term.UsesColours(a.Stdout)
@@ -388,8 +388,8 @@ func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 }
 
 func (l *logPrinter) printPiece(p *control.OutputPiece) error {
-	if l.list != nil {
-		return l.list.Add(p)
+	if l.jsonList != nil {
+		return l.jsonList.Add(p)
 	}
 	i := 0
 	if p.Stream == "stderr" {
@@ -401,7 +401,7 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	if p.Attempt != l.attempt {
 		text, l.attempt = tty.End(from.Next), p.Attempt
 	}
-	if p.TTY && !l.a.Raw {
+	if p.TTY && !l.app.Raw {
 		text += tty.Next(p.String(), from.Next)
 	} else {
 		text += from.Next(p.String())
@@ -427,10 +427,10 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	return l.print(text, p.Time)
 }
 
-func (l *logPrinter) print(text string, at control.Time) error {
+func (l *logPrinter) print(text string, timestamp control.Time) error {
 	before := l.prefix
-	if l.timestamps {
-		before += formatLocalMillis(at) + " "
+	if l.showTimestamps {
+		before += formatLocalMillis(timestamp) + " "
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -440,7 +440,7 @@ func (l *logPrinter) print(text string, at control.Time) error {
 		b.WriteString(line)
 		l.atLineStart = strings.HasSuffix(line, "\n")
 	}
-	_, err := l.a.Stdout.WriteString(b.String())
+	_, err := l.app.Stdout.WriteString(b.String())
 	return err
 }
 
@@ -456,7 +456,7 @@ func (l *logPrinter) flush() error {
 	if l.prefix != "" {
 		text = l.prefix + text + "\n"
 	}
-	_, err := l.a.Stdout.WriteString(text)
+	_, err := l.app.Stdout.WriteString(text)
 	return err
 }
 

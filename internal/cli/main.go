@@ -44,9 +44,9 @@ type App struct {
 	Cmd           *cobra.Command  // the command that is running; nil before it starts
 	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
 	helpErr       error           // why queuectld, which prints the help, could not be executed
-	// MissingIsEmpty says that the command only lists things. For such a command, a missing queue is an empty
+	// MissingQueueIsEmpty says that the command only lists things. For such a command, a missing queue is an empty
 	// list instead of an error.
-	MissingIsEmpty bool
+	MissingQueueIsEmpty bool
 
 	// These fields hold flags that several commands have.
 	RequireLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
@@ -66,9 +66,9 @@ func Main(p Program) {
 }
 
 // NewApp returns an App for one command of a program.
-func NewApp(p Program, in, out, err *os.File) *App {
+func NewApp(p Program, stdin, stdout, stderr *os.File) *App {
 	a := &App{Program: p, verbs: mergeVerbs(p.Verbs)}
-	a.Stdin, a.Stdout, a.Stderr = in, out, err
+	a.Stdin, a.Stdout, a.Stderr = stdin, stdout, stderr
 	a.Finder = connect.NewFinder(&a.Output, Version)
 	return a
 }
@@ -95,7 +95,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 	if err == nil || term.IsClosedPipe(err) || errors.Is(err, errExecutedDaemon) {
 		return a.ExitCode
 	}
-	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingIsEmpty {
+	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingQueueIsEmpty {
 		a.Say("%v", connect.ErrNoQueue)
 		if a.JSON && !a.JSONL {
 			a.Println("[]")
@@ -110,10 +110,10 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// setLocalZone sets time.Local to the zone in TZ if package time could not read that zone. leave is true if
+// setLocalZone sets time.Local to the zone in TZ if package time could not read that zone. needsDaemon is true if
 // only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an error,
 // because the command would print or read wrong times. Commands without local times set AllowsUnknownTZ.
-func (a *App) setLocalZone(v *Verb, args []string) (leave bool, err error) {
+func (a *App) setLocalZone(v *Verb, args []string) (needsDaemon bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
@@ -156,7 +156,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		if asksVersion {
 			return versionVerb(a).RunE(cmd, nil)
 		}
-		a.MissingIsEmpty = true
+		a.MissingQueueIsEmpty = true
 		return a.printStatus(cmd.Context(), statusOptions{})
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -266,23 +266,23 @@ type Program struct {
 	// Verbs are rows for the table of commands. A row here sets Build in the row of the same name. If the table
 	// has no row of that name, the row is added at the end.
 	Verbs []Verb
-	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
+	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls onReady
 	// when the service accepts requests.
-	ServePrivate func(ctx context.Context, a *App, ready func()) error
+	ServePrivate func(ctx context.Context, a *App, onReady func()) error
 	// RunPrivate runs a list of jobs to their end ("queuectl run --private"). It is a field so that queuectl
 	// does not link the code.
-	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
+	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, commonSpec *queue.Spec, noCwd bool, workerCount int) error
 	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link the code.
 	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// EachTOMLJob calls each(raw, line) for every job of a TOML file. name is the file's name in errors. It is a
+	// EachTOMLJob calls handleJob(raw, line) for every job of a TOML file. name is the file's name in errors. It is a
 	// field so that queuectl does not link the TOML parser.
-	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
-	// HelpFunc returns the function that prints the help of a command. With all, the help contains all flags.
+	EachTOMLJob func(name string, in io.Reader, handleJob func(raw []byte, line int) error) error
+	// HelpFunc returns the function that prints the help of a command, with all flags if showAll is true.
 	// It is a field so that queuectl does not link the help texts.
-	HelpFunc func(all bool) func(*cobra.Command, []string)
+	HelpFunc func(showAll bool) func(*cobra.Command, []string)
 	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
 	// that queuectl does not link the built-in zone database, which takes 400 KB.
 	LoadZone func(value string) (*time.Location, error)

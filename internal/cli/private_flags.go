@@ -46,12 +46,12 @@ func (p *PrivateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// check validates the combination of flags and arguments. It returns the number of workers. dash is the number of
-// arguments before --, or -1 without --.
-func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
-	count = runtime.NumCPU()
+// check validates the combination of flags and arguments. It returns the number of workers. argsBeforeDash is the
+// number of arguments before --, or -1 without --.
+func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int) (workerCount int, err error) {
+	workerCount = runtime.NumCPU()
 	if p.workers != "auto" {
-		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
+		if workerCount, err = strconv.Atoi(p.workers); err != nil || workerCount < 1 {
 			return 0, fault.Usagef("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
 		}
 	}
@@ -60,14 +60,14 @@ func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 			return 0, fault.Usagef("--%s: cannot be combined with --private; leave one of them out", name)
 		}
 	}
-	if err := p.ParseArgs("run --private", f, args, dash); err != nil {
+	if err := p.ParseArgs("run --private", f, args, argsBeforeDash); err != nil {
 		return 0, err
 	}
 	if !p.IsGiven() {
 		return 0, fault.Usagef("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or " +
 			"-- PROGRAM {} ::: WORDS")
 	}
-	return count, nil
+	return workerCount, nil
 }
 
 // PrivateDir returns the directory of a private run.

@@ -33,20 +33,20 @@ const cancelWindow = time.Second
 func runVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var noCwd, detach, cancelOnExit bool
-	var private PrivateFlags
+	var privateFlags PrivateFlags
 	cmd := &cobra.Command{
 		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if private.enabled {
+			if privateFlags.enabled {
 				if a.Program.ServePrivate == nil {
 					return a.execDaemon()
 				}
-				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
+				count, err := privateFlags.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
 				if err != nil {
 					return err
 				}
-				return a.Program.RunPrivate(cmd.Context(), a, private, &spec, noCwd, count)
+				return a.Program.RunPrivate(cmd.Context(), a, privateFlags, &spec, noCwd, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if cmd.Flags().Changed(name) {
@@ -77,12 +77,12 @@ func runVerb(a *App) *cobra.Command {
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
+		if privateFlags.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
 			return nil // this run continues an earlier one, so a time in its flags may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
-	private.add(cmd.Flags())
+	privateFlags.add(cmd.Flags())
 	a.AddRequireLimitsFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
@@ -121,7 +121,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 			return err
 		}
 		enqueue.PrintRemarks(&a.Output, a.Cmd, s, &got, true)
-		return a.followOrDetach(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+		return a.followOrDetach(ctx, c, &followedJob{id: got.ID, hasTTY: tty, cancelOnExit: cancelOnExit}, interrupts)
 	})
 }
 
@@ -131,10 +131,10 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 // See docs/decisions/0070.
 const followedOutputBytes int64 = 64 << 20
 
-// joinsTTY reports whether this command connects the user's terminal to the job's terminal. tty says whether
+// joinsTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
 // the job has one.
-func (a *App) joinsTTY(tty bool) bool {
-	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
+func (a *App) joinsTTY(hasTTY bool) bool {
+	return hasTTY && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
 // warnIfViewOnly reports whether the caller may not type into a job's terminal. In that case it prints the
@@ -144,19 +144,19 @@ func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) 
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // followOrDetach reports any other error
 	}
-	a.sayViewOnly(err)
+	a.printViewOnlyReason(err)
 	return true
 }
 
-// sayViewOnly prints why the program does not send the user's input to the job.
-func (a *App) sayViewOnly(err error) {
+// printViewOnlyReason prints why the program does not send the user's input to the job.
+func (a *App) printViewOnlyReason(err error) {
 	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.EscapeFor(a.Stderr, err.Error())))
 }
 
 // followedJob is a job whose output this process prints until the job ends.
 type followedJob struct {
 	id             string
-	tty            bool // the job has a terminal
+	hasTTY         bool // the job has a terminal
 	mayHaveStarted bool // the job existed before this process followed it, so it may already have started
 	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
@@ -172,7 +172,7 @@ func watchInterrupts() <-chan os.Signal {
 // joined terminal, with the keys of keyParser.
 func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
 	interrupts <-chan os.Signal) error {
-	if a.joinsTTY(f.tty) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
+	if a.joinsTTY(f.hasTTY) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
 		if a.Program.JoinTerminal == nil {
 			return a.execDaemon()
 		}
@@ -206,7 +206,7 @@ func attachVerb(a *App) *cobra.Command {
 					return err
 				}
 				tty, _ := job.Spec["tty"].(bool)
-				return a.followOrDetach(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true},
+				return a.followOrDetach(cmd.Context(), c, &followedJob{id: job.ID, hasTTY: tty, mayHaveStarted: true},
 					watchInterrupts())
 			})
 		},
@@ -252,8 +252,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 }
 
 // PrintOutput prints each stream of a job's output to the stream of the same name. With --json, it prints both to
-// standard error. If p.ReportAttemptEnds is set, it calls ended(attempt) after each attempt except the last.
-func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
+// standard error. If p.ReportAttemptEnds is set, it calls onAttemptEnd after each attempt except the last.
+func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs,
+	onAttemptEnd func(attempt int) error) error {
 	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
 	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
 	if a.Structured() {
@@ -267,10 +268,10 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 		}
 		switch {
 		case p.Ended:
-			return ended(p.Attempt)
+			return onAttemptEnd(p.Attempt)
 		case p.DroppedBytes > 0:
-			return a.PrintGap(p.GapText() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " +
-				job)
+			return a.PrintGap(p.GapText() +
+				": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
 		case p.Damage != nil:
 			return a.PrintGap(damagedOutputError(&p).Error())
 		}
@@ -289,16 +290,18 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 // waitReasonDelay is how long a followed job must wait before the program prints the reason.
 const waitReasonDelay = time.Second
 
-// outputPrinter prints a job's output. It calls ended(attempt) after each attempt except the last.
-type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
+// outputPrinter prints a job's output. It calls onAttemptEnd after each attempt except the last.
+type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs,
+	onAttemptEnd func(attempt int) error) error
 
-// follow calls print, which prints a job's output as it arrives. At the end it sets a.ExitCode from the job's
-// outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they are.
-func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
+// follow calls printOutput, which prints a job's output as it arrives. At the end it sets a.ExitCode from the
+// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they
+// are.
+func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, printOutput outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.JobID(id), Follow: true, FromFirstAttempt: !f.mayHaveStarted,
+	err := printOutput(ctx, c, control.Logs{ID: control.JobID(id), Follow: true, FromFirstAttempt: !f.mayHaveStarted,
 		ReportAttemptEnds: true},
 		func(attempt int) error {
 			waits.Stop() // when the next attempt starts, printAttemptEnd prints why the job waited
@@ -311,7 +314,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	if err != nil {
 		return a.explainFollowError(ctx, c, id, err)
 	}
-	a.ExitCode = jobExit(&job.Job)
+	a.ExitCode = jobExitCode(&job.Job)
 	a.printUnsuccessfulEnd(&job.Job)
 	if a.Structured() {
 		return a.PrintJSON(&job.Job)
@@ -335,23 +338,23 @@ func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string)
 }
 
 // printAttemptEnd prints how an attempt ended, and when the job is retried.
-func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string, n int) error {
-	job, err := c.Show(ctx, control.Show{ID: control.JobID(id), HistoryBefore: n + 1})
+func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string, attempt int) error {
+	job, err := c.Show(ctx, control.Show{ID: control.JobID(id), HistoryBefore: attempt + 1})
 	if err != nil || len(job.History) == 0 {
 		return err
 	}
 	h := job.History[len(job.History)-1]
-	text := fmt.Sprintf("attempt %d failed", n)
+	text := fmt.Sprintf("attempt %d failed", attempt)
 	switch reason := queue.Reason(queue.ValueOr(h.Reason, "")); {
 	case reason == queue.ReasonDeferred:
-		text = fmt.Sprintf("attempt %d postponed the job", n)
+		text = fmt.Sprintf("attempt %d postponed the job", attempt)
 	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:
-		text = fmt.Sprintf("attempt %d was lost", n)
+		text = fmt.Sprintf("attempt %d was lost", attempt)
 	case reason == queue.ReasonStopped && !h.Counted:
-		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", n)
+		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", attempt)
 		h.Reason = nil // the text already contains it
 	case !h.Counted:
-		text = fmt.Sprintf("attempt %d ended and does not count", n)
+		text = fmt.Sprintf("attempt %d ended and does not count", attempt)
 	}
 	switch {
 	case h.Error != nil:
@@ -369,7 +372,7 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		text += "; retrying now"
 	}
 	a.Say("%s", termtext.OneLine(a.EscapeFor(a.Stderr, fmt.Sprintf("%s (%s left)", text,
-		present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
+		present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-attempt, "attempt")))))
 	return nil
 }
 
@@ -406,8 +409,8 @@ func (a *App) explainFollowError(ctx context.Context, c *control.Client, id stri
 		"with: queuectl attach %s", id, err, id)
 }
 
-// jobExit returns the exit code of "queuectl run" for a job that has ended.
-func jobExit(j *control.Job) int {
+// jobExitCode returns the exit code of "queuectl run" for a job that has ended.
+func jobExitCode(j *control.Job) int {
 	switch reason := queue.Reason(queue.ValueOr(j.Reason, "")); {
 	case j.State == queue.Completed.String():
 		return 0

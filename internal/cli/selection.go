@@ -32,11 +32,11 @@ type Selection struct {
 	confirmed      bool
 }
 
-// AddFlags adds the flags that select jobs. short is the one-letter form of --state, or "" for none.
-func (s *Selection) AddFlags(cmd *cobra.Command, short string) {
+// AddFlags adds the flags that select jobs. stateShorthand is the one-letter form of --state, or "" for none.
+func (s *Selection) AddFlags(cmd *cobra.Command, stateShorthand string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "all jobs to which the command applies")
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`"+s.statesUsage())
+	f.StringSliceVarP((*[]string)(&s.State), "state", stateShorthand, nil, "select jobs in `STATE`"+s.statesUsage())
 	failed, older, hidden := s.flagUsages()
 	f.BoolVar(&s.Failed, "failed", false, failed)
 	f.Lookup("failed").Hidden = hidden
@@ -62,43 +62,43 @@ func (s *Selection) AddFlags(cmd *cobra.Command, short string) {
 	f.Var(input.OnceOnlyValue(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
 	states := s.States
 	if states == nil {
-		states = stateValues()
+		states = stateFlagValues()
 	}
 	input.CompleteValues(cmd, "state", states...)
 }
 
 // statesUsage returns the end of the description of --state, which lists the accepted states.
 func (s *Selection) statesUsage() string {
-	const waiting = "; waiting means blocked, held, pending or failed (to be retried)"
+	const waitingUsage = "; waiting means blocked, held, pending or failed (to be retried)"
 	if s.States == nil {
-		return waiting + "; done means completed"
+		return waitingUsage + "; done means completed"
 	}
 	text := ": " + strings.Join(s.States, ", ")
 	if len(s.States) == 1 {
 		text = "; the only value is " + s.States[0]
 	}
 	if s.States[0] == "waiting" {
-		text += waiting
+		text += waitingUsage
 	}
 	return text
 }
 
 // flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs that the
-// command acts on. hidden is true if it acts on neither dead nor failed jobs, so that --failed is useless.
-func (s *Selection) flagUsages() (failed, older string, hidden bool) {
-	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
+// command acts on. hideFailed is true if it acts on neither dead nor failed jobs, so that --failed is useless.
+func (s *Selection) flagUsages() (failedUsage, olderUsage string, hideFailed bool) {
+	failedUsage, olderUsage = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.States == nil:
-		older = "select jobs that ended (or, if unfinished, were enqueued) at least `DURATION` ago"
+		olderUsage = "select jobs that ended (or, if unfinished, were enqueued) at least `DURATION` ago"
 	case slices.Contains(s.States, "dead"):
-		older = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
+		olderUsage = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
 	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
-		failed = "select failed jobs (to be retried) and dead jobs; each dead job causes an error; to leave them out, use " +
-			"--state failed"
+		failedUsage = "select failed jobs (to be retried) and dead jobs; each dead job causes an error; " +
+			"to leave them out, use --state failed"
 	default:
-		hidden = true
+		hideFailed = true
 	}
-	return failed, older, hidden
+	return failedUsage, olderUsage, hideFailed
 }
 
 // selectsWholeQueue reports whether the flags select all jobs of a queue, whatever their states, users and ids
@@ -172,8 +172,8 @@ func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []str
 }
 
 // listAllJobs reads all pages of a list. It omits jobs whose command the caller may not see.
-func listAllJobs(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
-	for page, err := range JobPages(ctx, c, list) {
+func listAllJobs(ctx context.Context, c *control.Client, filter control.List) (jobs []control.Job, err error) {
+	for page, err := range JobPages(ctx, c, filter) {
 		if err != nil {
 			return nil, err
 		}
@@ -189,21 +189,21 @@ func listAllJobs(ctx context.Context, c *control.Client, list control.List) (job
 }
 
 // UniqueIDs returns the ids without duplicates.
-func UniqueIDs(ids []string) (list []string) {
+func UniqueIDs(ids []string) (uniqueIDs []string) {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if !seen[id] {
-			list = append(list, id)
+			uniqueIDs = append(uniqueIDs, id)
 		}
 		seen[id] = true
 	}
-	return list
+	return uniqueIDs
 }
 
 // ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
 // confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome describes a changed
 // job in messages.
-func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc) error {
+func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, method bulkFunc) error {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return err
@@ -218,17 +218,19 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
 		p := p
 		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
-		return do(c, cmd.Context(), p)
+		return method(c, cmd.Context(), p)
 	}
 	asks := p.SelectsByFilter() && !s.confirmed && wholeQueueText == "" &&
 		(p.All || slices.Contains(destructiveVerbs, cmd.Name()))
 	return a.confirmBulk(cmd, outcome, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command. It sends each request by calling step. If asks is true, it first counts the
-// jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for RunBulk.
-func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string, dryRun, asks bool,
-	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
+// confirmBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is true, it
+// first counts the jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for
+// RunBulk.
+func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string,
+	dryRun, asksConfirmation bool,
+	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
 	// Without a queue, the flags select no jobs.
 	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
@@ -240,10 +242,10 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, id
 		})
 	}
 	return useClient(c, err, func(c *control.Client) error {
-		if asks && !dryRun && a.CanAsk() {
+		if asksConfirmation && !dryRun && a.CanAsk() {
 			n := 0
 			for cursor, more := "", true; more; {
-				v, err := step(c, nil, cursor, true)
+				v, err := sendRequest(c, nil, cursor, true)
 				if err != nil {
 					return err
 				}
@@ -255,7 +257,7 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, id
 			}
 		}
 		return a.RunBulk(outcome, wholeQueueText, ids, func(ids []string, cursor string) (control.BulkResult, error) {
-			return step(c, ids, cursor, false)
+			return sendRequest(c, ids, cursor, false)
 		})
 	})
 }

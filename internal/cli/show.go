@@ -19,40 +19,41 @@ import (
 )
 
 func showVerb(a *App) *cobra.Command {
-	var before int
+	var beforeAttempt int
 	var s Selection
 	cmd := &cobra.Command{
 		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output",
 		ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			return a.WithReader(cmd.Context(), false, func(c *control.Client) error {
 				ids = UniqueIDs(ids)
 				named, err := s.ResolveJobs(cmd, c, ids)
 				if err != nil {
 					return err
 				}
-				return a.show(cmd.Context(), c, named, before, len(ids) == 1)
+				return a.show(cmd.Context(), c, named, beforeAttempt, len(ids) == 1)
 			})
 		},
 	}
 	s.AddFlags(cmd, "s")
 	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
-	cmd.Flags().IntVar(&before, "history-before", 0, "show the attempts before attempt `N`")
+	cmd.Flags().IntVar(&beforeAttempt, "history-before", 0, "show the attempts before attempt `N`")
 	return cmd
 }
 
-// show prints jobs. As JSON, it prints an object if single is true, otherwise an array. If beforeAttempt is not
-// 0, it prints only earlier attempts. It reports missing jobs after it has printed the others.
-func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, beforeAttempt int, single bool) error {
-	list := term.NewJSONList(a.Stdout, a.JSONL || single)
-	var missing []control.Refusal
+// show prints jobs. As JSON, it prints an object if asObject is true, otherwise an array. If beforeAttempt is
+// not 0, it prints only earlier attempts. It reports missing jobs after it has printed the others.
+func (a *App) show(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int, asObject bool) error {
+	list := term.NewJSONList(a.Stdout, a.JSONL || asObject)
+	var missingJobs []control.Refusal
 	shown := 0
-	for i := range named {
-		job, err := c.Show(ctx, control.Show{ID: control.JobID(named[i].ID), HistoryBefore: beforeAttempt})
+	for i := range jobs {
+		job, err := c.Show(ctx, control.Show{ID: control.JobID(jobs[i].ID), HistoryBefore: beforeAttempt})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: fault.Message(err)})
+			missingJobs = append(missingJobs, control.Refusal{ID: jobs[i].ID, Code: queue.CodeNotFound,
+				Message: fault.Message(err)})
 			continue
 		case err != nil:
 			return err
@@ -71,17 +72,17 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		}
 		shown++
 	}
-	var failed error
-	for _, line := range refusalLines(a.Cmd, missing) {
-		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
+	var joinedErr error
+	for _, line := range refusalLines(a.Cmd, missingJobs) {
+		joinedErr = errors.Join(joinedErr, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
 	if a.Structured() && !a.Quiet {
-		failed = errors.Join(failed, list.End())
+		joinedErr = errors.Join(joinedErr, list.End())
 	}
-	if len(named) == 0 {
+	if len(jobs) == 0 {
 		a.PrintNoneSelected()
 	}
-	return failed
+	return joinedErr
 }
 
 // jobForJSON returns a job for JSON output. It omits the environment, unless --full is set.
@@ -119,8 +120,8 @@ func (a *App) showJob(j *control.JobDetail) error {
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		result = string(j.Result)
 	}
-	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)},
-		{"Error output", a.ttyText(j, j.Stderr)}} {
+	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyToPlainText(j, j.Output)},
+		{"Error output", a.ttyToPlainText(j, j.Stderr)}} {
 		if out.text != "" {
 			text := termtext.LastLines(a.EscapeFor(a.Stdout, strings.TrimRight(out.text, "\n")), maxShownLines)
 			err = a.Println("\n" + out.name + ":\n  " + termtext.Indent(text, 2))
@@ -157,9 +158,9 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		"NODE", "ERROR"}, table))
 }
 
-// ttyText converts the output of a job with a terminal to plain text. It returns the output of other jobs
+// ttyToPlainText converts the output of a job with a terminal to plain text. It returns the output of other jobs
 // unchanged.
-func (a *App) ttyText(j *control.JobDetail, text string) string {
+func (a *App) ttyToPlainText(j *control.JobDetail, text string) string {
 	if tty, _ := j.Spec["tty"].(bool); !tty || a.Raw {
 		return text
 	}

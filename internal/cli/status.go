@@ -27,11 +27,11 @@ func statusVerb(a *App) *cobra.Command {
 			if check && watch {
 				return fault.Usagef("--check: cannot be combined with --watch; use one of them")
 			}
-			a.MissingIsEmpty = !check
+			a.MissingQueueIsEmpty = !check
 			if watch {
 				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
 					return a.watch(ctx, func() error {
-						return a.printStatus(ctx, statusOptions{verbose: verbose, watched: true})
+						return a.printStatus(ctx, statusOptions{verbose: verbose, isRepeated: true})
 					})
 				})
 			}
@@ -49,14 +49,14 @@ func statusVerb(a *App) *cobra.Command {
 type statusOptions struct {
 	healthOnly  bool // print only the health of the queue
 	verbose     bool // also print details of the service
-	watched     bool // the command prints the screen again after each change
+	isRepeated  bool // the command prints the screen again after each change
 	showService bool // print a line that names the service
 }
 
 // printStatus prints the state of the queue. With --check it prints only the health of the queue, and sets the exit
 // code from it.
 func (a *App) printStatus(ctx context.Context, o statusOptions) error {
-	c, err := a.ReadOrWaitClient(ctx, o.watched)
+	c, err := a.ReadOrWaitClient(ctx, o.isRepeated)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
 		return errNothingToCheck
 	}
@@ -84,9 +84,10 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{a: a, text: present.ScreenText{Screen: &screen, CurrentTime: time.Now()}, watched: o.watched}
+	p := &screenPrinter{app: a, screenText: present.ScreenText{Screen: &screen, CurrentTime: time.Now()},
+		isRepeated: o.isRepeated}
 	if st := &screen.Status; st.Service != "" && o.showService {
-		p.service = "Service: " + a.EscapeFor(a.Stdout, present.DescribeService(st.Service, st.Socket))
+		p.serviceLine = "Service: " + a.EscapeFor(a.Stdout, present.DescribeService(st.Service, st.Socket))
 	}
 	if err := p.print(); err != nil || !o.verbose {
 		return err
@@ -126,26 +127,26 @@ func (a *App) statusDetails(st *control.Status) error {
 // screenOverheadLines is how many lines of the screen show no job. The other constants bound the number of rows
 // in each part of the screen.
 const (
-	screenOverheadLines = 12
-	minRows             = 2
-	nonTerminalRows     = 10 // rows in each part if the output is not a terminal
-	maxRows             = 100
+	screenOverheadLines    = 12
+	minSectionRows         = 2
+	nonTerminalSectionRows = 10 // rows in each part if the output is not a terminal
+	maxSectionRows         = 100
 )
 
 // screenRows returns how many rows to request for each part of the screen.
 func (a *App) screenRows() int {
 	height := term.TerminalLines(a.Stdout)
 	if height == 0 {
-		return nonTerminalRows
+		return nonTerminalSectionRows
 	}
-	return min(max(height-screenOverheadLines, minRows), maxRows)
+	return min(max(height-screenOverheadLines, minSectionRows), maxSectionRows)
 }
 
-// colourStateSign colours a cell that begins with the sign of a state. If all is true, it colours the whole
-// cell, otherwise only the sign.
-func (a *App) colourStateSign(cell string, all bool) string {
+// colourStateSign colours a cell that begins with the sign of a state. If wholeCell is true, it colours the
+// whole cell, otherwise only the sign.
+func (a *App) colourStateSign(cell string, wholeCell bool) string {
 	sign := present.LeadingSign(cell)
-	if all {
+	if wholeCell {
 		return a.Coloured(cell, sign.Colour)
 	}
 	return a.Coloured(sign.Sign, sign.Colour) + cell[len(sign.Sign):]
@@ -153,16 +154,16 @@ func (a *App) colourStateSign(cell string, all bool) string {
 
 // screenPrinter prints the status screen.
 type screenPrinter struct {
-	a    *App
-	text present.ScreenText
+	app        *App
+	screenText present.ScreenText
 
-	watched bool   // print a line with the time above the screen, because it is printed repeatedly
-	service string // line that names the service; "" to omit it
+	isRepeated  bool   // print a line with the time above the screen, because it is printed repeatedly
+	serviceLine string // line that names the service; "" to omit it
 }
 
 // section is a part of the screen, with one row for each job.
 type section struct {
-	header     []string
+	headings   []string
 	rows       [][]string
 	hiddenRows int64  // number of jobs of this part that are not in rows
 	moreText   string // text after the number of hidden rows, for example which command lists them
@@ -171,13 +172,13 @@ type section struct {
 }
 
 func (p *screenPrinter) print() error {
-	st := &p.text.Screen.Status
-	terminal := term.IsTerminal(p.a.Stdout)
+	st := &p.screenText.Screen.Status
+	terminal := term.IsTerminal(p.app.Stdout)
 	if !terminal { // scripts read this output, so it has a fixed form
 		for _, s := range queue.States() {
-			p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
+			p.app.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
 		}
-		p.a.Println("")
+		p.app.Println("")
 	}
 	above := []string{p.statusLine()}
 	if st.Reranking {
@@ -189,7 +190,7 @@ func (p *screenPrinter) print() error {
 			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.NearQuota {
-		above = append(above, "user "+p.a.EscapeFor(p.a.Stdout, u.User)+
+		above = append(above, "user "+p.app.EscapeFor(p.app.Stdout, u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.Bytes)+" used")
 	}
 	parts, gap := p.sections(), "\n"
@@ -197,34 +198,34 @@ func (p *screenPrinter) print() error {
 	if terminal {
 		counts = append(counts, present.StatusCountsText(st))
 	}
-	if p.service != "" {
-		counts = append(counts, p.service)
+	if p.serviceLine != "" {
+		counts = append(counts, p.serviceLine)
 	}
-	if height, width := term.TerminalLines(p.a.Stdout), term.TerminalColumns(p.a.Stdout); height > 0 {
-		if height <= lowWindowHeight {
+	if height, width := term.TerminalLines(p.app.Stdout), term.TerminalColumns(p.app.Stdout); height > 0 {
+		if height <= maxCompactHeight {
 			gap = ""
 		}
 		fitSectionWidth(parts, width)
 		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
 		height -= len(above) + len(counts) + 2*len(gap) + 1 // 1 line is for the shell prompt
-		if p.watched {
+		if p.isRepeated {
 			height-- // 1 line is for the time
 		}
 		fitSections(parts, height)
 	}
-	err := p.a.Println(strings.Join(above, "\n"))
+	err := p.app.Println(strings.Join(above, "\n"))
 	below := gap != "" // print an empty line above the first part with rows
 	for i := range parts {
 		if len(parts[i].rows) == 0 {
 			continue
 		}
 		if below {
-			p.a.Println("")
+			p.app.Println("")
 		}
 		below, err = false, p.printSection(&parts[i])
 	}
 	if len(counts) > 0 {
-		err = p.a.Println(gap + strings.Join(counts, "\n"))
+		err = p.app.Println(gap + strings.Join(counts, "\n"))
 	}
 	return err
 }
@@ -232,16 +233,16 @@ func (p *screenPrinter) print() error {
 // maxPausedQueueLines is the highest number of paused queues that the screen names.
 const maxPausedQueueLines = 3
 
-// lowWindowHeight is the greatest height at which the screen has no empty lines.
-const lowWindowHeight = 12
+// maxCompactHeight is the greatest height at which the screen has no empty lines.
+const maxCompactHeight = 12
 
 // fitSectionWidth shortens the line about hidden rows if it is wider than the window. If that line suggests two
 // commands, only the first one is kept.
-func fitSectionWidth(parts []section, width int) {
-	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].moreText, termtext.LocaleText(" · ")); two &&
-			len("  100000 more")+termtext.Width(parts[i].moreText) > width {
-			parts[i].moreText = first
+func fitSectionWidth(sections []section, width int) {
+	for i := range sections {
+		if first, _, two := strings.Cut(sections[i].moreText, termtext.LocaleText(" · ")); two &&
+			len("  100000 more")+termtext.Width(sections[i].moreText) > width {
+			sections[i].moreText = first
 		}
 	}
 }
@@ -249,57 +250,58 @@ func fitSectionWidth(parts []section, width int) {
 func (p *screenPrinter) printSection(part *section) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
-			cell = p.a.colourStateSign(cell, false)
+			cell = p.app.colourStateSign(cell, false)
 		}
 		return cell
 	}
-	err := p.a.PrintPaintedTable(part.header, part.rows, paint)
+	err := p.app.PrintPaintedTable(part.headings, part.rows, paint)
 	if part.hiddenRows > 0 && part.moreText != "" {
-		err = p.a.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.moreText))
+		err = p.app.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.moreText))
 	}
 	for _, note := range part.footerLines {
-		err = p.a.Println("  " + p.a.EscapeFor(p.a.Stdout, note))
+		err = p.app.Println("  " + p.app.EscapeFor(p.app.Stdout, note))
 	}
 	return err
 }
 
 // statusLine returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) statusLine() string {
-	level, text := present.HealthText(&p.text.Screen.Status)
-	return p.a.Coloured(level, present.LevelColour(level)) + p.a.EscapeFor(p.a.Stdout, text)
+	level, text := present.HealthText(&p.screenText.Screen.Status)
+	return p.app.Coloured(level, present.LevelColour(level)) + p.app.EscapeFor(p.app.Stdout, text)
 }
 
 // sections returns the sections of the screen.
 func (p *screenPrinter) sections() []section {
-	s := p.text.Screen
+	s := p.screenText.Screen
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
 		}
 		return n
 	}
-	running := section{header: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
+	running := section{headings: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
 	explained := false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
-		running.rows = append(running.rows, []string{present.SignedID(&j.Job), j.Queue, j.Node, p.text.RunTimeText(&j.Job),
-			present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
+		running.rows = append(running.rows, []string{present.IDWithSign(&j.Job), j.Queue, j.Node,
+			p.screenText.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
 	if explained {
 		// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
-		running.header = append(running.header, "")
+		running.headings = append(running.headings, "")
 		for i := range running.rows {
 			running.rows[i] = append(running.rows[i], present.PercentText(&s.Running[i].Job))
 		}
 	}
 	running.hiddenRows, running.moreText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
-	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
+	next := section{headings: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{present.SignedID(j), j.Queue, p.text.StartText(j), present.JobTitle(j)})
+			next.rows = append(next.rows, []string{present.IDWithSign(j), j.Queue, p.screenText.StartText(j),
+				present.JobTitle(j)})
 		}
 	}
 	for i := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
@@ -309,34 +311,34 @@ func (p *screenPrinter) sections() []section {
 	}
 	next.hiddenRows, next.moreText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
-	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
+	failed := section{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{present.SignedID(&j.Job), present.AttemptsText(&j.Job),
-			p.text.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.text.FailureReason(j)})
+		failed.rows = append(failed.rows, []string{present.IDWithSign(&j.Job), present.AttemptsText(&j.Job),
+			p.screenText.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenText.FailureReason(j)})
 	}
 	failed.hiddenRows, failed.moreText = count(queue.Dead)-int64(len(failed.rows)),
 		termtext.LocaleText(": queuectl list --failed · run again: queuectl retry --failed")
-	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
+	done := section{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{present.SignedID(j), present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
-			p.text.AgoText(j.FinishedAt),
+		done.rows = append(done.rows, []string{present.IDWithSign(j), present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
+			p.screenText.AgoText(j.FinishedAt),
 			present.JobTitle(j)})
 	}
-	running.header, running.rows = present.DropPlainColumns(running.header, running.rows)
-	next.header, next.rows = present.DropPlainColumns(next.header, next.rows)
+	running.headings, running.rows = present.DropPlainColumns(running.headings, running.rows)
+	next.headings, next.rows = present.DropPlainColumns(next.headings, next.rows)
 	return []section{running, next, failed, done}
 }
 
-// fitSections removes rows until the parts together have at most maxLines lines. It removes one row at a time,
-// from the longest part. If the parts do not fit even with one row each, fitSections removes the last parts.
-func fitSections(parts []section, maxLines int) {
+// fitSections removes rows until the sections together have at most maxLines lines. It removes one row at a time,
+// from the longest section. If the sections do not fit even with one row each, fitSections removes the last ones.
+func fitSections(sections []section, maxLines int) {
 	lines := func() (n int) {
-		for i := range parts {
-			if len(parts[i].rows) > 0 {
-				n += 1 + len(parts[i].rows) + len(parts[i].footerLines)
-				if parts[i].hiddenRows > 0 && parts[i].moreText != "" {
+		for i := range sections {
+			if len(sections[i].rows) > 0 {
+				n += 1 + len(sections[i].rows) + len(sections[i].footerLines)
+				if sections[i].hiddenRows > 0 && sections[i].moreText != "" {
 					n++
 				}
 			}
@@ -345,21 +347,21 @@ func fitSections(parts []section, maxLines int) {
 	}
 	for lines() > maxLines {
 		longest := 0
-		for i := range parts {
-			if len(parts[i].rows) >= len(parts[longest].rows) {
+		for i := range sections {
+			if len(sections[i].rows) >= len(sections[longest].rows) {
 				longest = i
 			}
 		}
-		one := &parts[longest]
+		one := &sections[longest]
 		if len(one.rows) <= 1 {
-			last := len(parts) - 1
-			for last > 0 && len(parts[last].rows) == 0 {
+			last := len(sections) - 1
+			for last > 0 && len(sections[last].rows) == 0 {
 				last--
 			}
 			if last == 0 {
 				return
 			}
-			parts[last] = section{}
+			sections[last] = section{}
 			continue
 		}
 		one.rows = one.rows[:len(one.rows)-1]

@@ -58,8 +58,8 @@ func TestScreen(t *testing.T) {
 			Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
 	}
 	s.Status.Jobs["pending"] += 3
-	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil),
-		text: present.ScreenText{Screen: s, CurrentTime: screenNow}}).print(); err != nil {
+	if err := (&screenPrinter{app: NewApp(Program{}, nil, out, nil),
+		screenText: present.ScreenText{Screen: s, CurrentTime: screenNow}}).print(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -96,8 +96,9 @@ FINISHED  RAN   WHEN    COMMAND
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, CurrentTime: screenNow}}
-	if got, want := present.StatusCountsText(&p.text.Screen.Status),
+	p := &screenPrinter{app: NewApp(Program{}, nil, out, nil), screenText: present.ScreenText{Screen: s,
+		CurrentTime: screenNow}}
+	if got, want := present.StatusCountsText(&p.screenText.Screen.Status),
 		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
@@ -111,8 +112,8 @@ FINISHED  RAN   WHEN    COMMAND
 func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
-			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
-				text: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
+			p := &screenPrinter{app: NewApp(Program{}, nil, nil, nil),
+				screenText: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
 			parts := p.sections()
 			// Five lines are for the status line, two empty lines, the counts and the prompt.
 			fitSections(parts, height-5)
@@ -140,8 +141,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 	}
 }
 
-// A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked jobs, then
-// dead ones, then other ended jobs. Among ended jobs, the last one to end comes first.
+// A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked
+// jobs, then dead ones, then other ended jobs. Among ended jobs, the last one to end comes first.
 func TestArrangedJobs(t *testing.T) {
 	s := testScreen(2)
 	s.Ready[1].EffectivePriority = 7

@@ -20,25 +20,25 @@ const (
 
 // parse interprets typed input up to the first escape sequence. It returns the keys before this sequence, which are
 // for the job, then what the sequence requests, and the keys after it.
-func (k *keyParser) parse(typed []byte) (data []byte, action keyAction, rest []byte) {
+func (k *keyParser) parse(typed []byte) (jobInput []byte, action keyAction, unparsed []byte) {
 	for i, key := range typed {
 		if k.tildePending {
 			k.tildePending = false
 			switch key {
 			case '.':
-				return data, actLeave, nil
+				return jobInput, actLeave, nil
 			case '?':
-				return data, actHelp, typed[i+1:]
+				return jobInput, actHelp, typed[i+1:]
 			case '~':
 			default:
-				data = append(data, '~')
+				jobInput = append(jobInput, '~')
 			}
 		} else if key == '~' && !k.midLine {
 			k.tildePending = true
 			continue
 		}
 		k.midLine = key != '\r' && key != '\n'
-		data = append(data, key)
+		jobInput = append(jobInput, key)
 	}
-	return data, actNone, nil
+	return jobInput, actNone, nil
 }

@@ -24,17 +24,17 @@ import (
 // This file connects the user's terminal to the terminal of a job. Two goroutines share one terminalSession.
 // The first one runs printOutput, which prints the job's output unchanged. The second one runs joinAttempts,
 // which connects the input to one attempt after another: it attaches to the attempt, puts the user's terminal
-// into raw mode, and passes keys and size changes on. When the attempt ends, the method leave restores the
-// terminal.
+// into raw mode, and passes keys and size changes on. When the attempt ends, the method leaveAttempt
+// restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor. termtext.Modes tracks
-// these modes, so that leave can reset them.
+// these modes, so that leaveAttempt can reset them.
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
-	a             *App
-	c             *control.Client
-	f             *followedJob
+	app           *App
+	client        *control.Client
+	job           *followedJob
 	typedInput    chan []byte   // input for the job
 	userLeft      chan struct{} // closed when the user leaves the job
 	endedAttempts chan int      // sends the number of the last ended attempt to joinAttempts
@@ -48,15 +48,14 @@ type terminalSession struct {
 	modes            termtext.Modes
 }
 
-// allAttempts is higher than any attempt number. leave(allAttempts) disconnects from all attempts.
+// allAttempts is higher than any attempt number. leaveAttempt(allAttempts) disconnects from all attempts.
 const allAttempts = 1 << 30
 
 // JoinTerminal connects the user's terminal to the terminal of each attempt of a job. Like followOrDetach, it
 // returns when the job ends or the user leaves. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedInputCapacity),
-		userLeft:      make(chan struct{}),
-		endedAttempts: make(chan int, 1)}
+	j := &terminalSession{app: a, client: c, job: f, typedInput: make(chan []byte, typedInputCapacity),
+		userLeft: make(chan struct{}), endedAttempts: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -67,11 +66,11 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer stop()
 	done := make(chan error, 1)
 	go func() { // this goroutine ends when the job ends or JoinTerminal returns
-		defer j.leave(allAttempts) // the deferred call restores the terminal even after a panic
+		defer j.leaveAttempt(allAttempts) // the deferred call restores the terminal even after a panic
 		done <- a.follow(ctx, c, f, j.printOutput)
 	}()
 	loops.Go(func() {
-		defer j.leave(allAttempts)
+		defer j.leaveAttempt(allAttempts)
 		j.joinAttempts(ctx)
 	})
 	select {
@@ -113,14 +112,14 @@ func (s *terminalSession) enterRawMode(attempt int) error {
 	return nil
 }
 
-// leave disconnects the user's terminal from an attempt and all earlier ones, and restores the terminal.
-func (s *terminalSession) leave(attempt int) {
+// leaveAttempt disconnects the user's terminal from an attempt and all earlier ones, and restores the terminal.
+func (s *terminalSession) leaveAttempt(attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
-	_, columns := s.size()
+	_, columns := s.terminalSize()
 	// Reset the modes even if no attempt has used the terminal, because earlier output may have set some.
-	s.a.Stdout.WriteString(s.modes.Restore(columns))
+	s.app.Stdout.WriteString(s.modes.Restore(columns))
 	s.modes = termtext.Modes{}
 	if s.savedState == nil {
 		return
@@ -134,27 +133,27 @@ func (s *terminalSession) leaveJob() {
 	s.mu.Lock()
 	s.hasLeft = true
 	s.mu.Unlock()
-	s.leave(allAttempts)
+	s.leaveAttempt(allAttempts)
 }
 
 // writeOutput writes the job's output unchanged, because the output is meant for a terminal.
 func (s *terminalSession) writeOutput(data []byte) error {
-	s.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
+	s.mu.Lock() // held during the write, so that no output follows after leaveAttempt has reset the modes
 	defer s.mu.Unlock()
 	if s.hasLeft {
 		return nil
 	}
 	s.modes.Write(data)
-	_, err := s.a.Stdout.Write(data)
+	_, err := s.app.Stdout.Write(data)
 	return err
 }
 
 // printOutput is the outputPrinter for a connected terminal. If the running attempt is in full-screen mode,
 // printOutput skips earlier output, because the program will redraw its screen.
 func (s *terminalSession) printOutput(
-	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
+	ctx context.Context, c *control.Client, p control.Logs, onAttemptEnd func(attempt int) error,
 ) error {
-	if s.f.mayHaveStarted {
+	if s.job.mayHaveStarted {
 		lines, err := s.restoreModes(ctx)
 		if err != nil {
 			return err
@@ -164,42 +163,42 @@ func (s *terminalSession) printOutput(
 	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
 		switch {
 		case p.Ended:
-			s.leave(p.Attempt)
+			s.leaveAttempt(p.Attempt)
 			select {
 			case <-s.endedAttempts: // drop the previous number, which joinAttempts does not need
 			default:
 			}
 			s.endedAttempts <- p.Attempt
-			return ended(p.Attempt)
+			return onAttemptEnd(p.Attempt)
 		}
 		if gap := p.GapText(); gap != "" {
 			return s.writeOutput([]byte("\r\n" + gap + "\r\n"))
 		}
 		return s.writeOutput(p.Bytes())
 	})
-	s.leave(allAttempts)
+	s.leaveAttempt(allAttempts)
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has set before. lines is how many of the last
-// lines of its output to show.
-func (s *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
-	joined, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Controls: true})
+// restoreModes sets the terminal modes that the running attempt has set before. lastLineCount is how many of
+// the last lines of its output to show.
+func (s *terminalSession) restoreModes(ctx context.Context) (lastLineCount int, err error) {
+	joined, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // on any other error, no attempt is running and no modes are set
 	var m termtext.Modes
 	m.Write([]byte(joined.Controls))
 	if !m.FullScreen() {
-		rows, _ := s.size()
-		lines = rows - 1
+		rows, _ := s.terminalSize()
+		lastLineCount = rows - 1
 	}
-	return lines, s.writeOutput([]byte(m.Replay()))
+	return lastLineCount, s.writeOutput([]byte(m.Replay()))
 }
 
-// size returns the size of the user's terminal, or 24 by 80 if it is unknown.
-func (s *terminalSession) size() (rows, cols int) {
-	cols, rows, err := xterm.GetSize(int(s.a.Stdout.Fd()))
+// terminalSize returns the size of the user's terminal, or 24 by 80 if it is unknown.
+func (s *terminalSession) terminalSize() (rows, cols int) {
+	cols, rows, err := xterm.GetSize(int(s.app.Stdout.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
 	}
@@ -208,7 +207,7 @@ func (s *terminalSession) size() (rows, cols int) {
 
 // joinAttempts connects the user's terminal to one attempt after another, until ctx ends or the user leaves.
 func (s *terminalSession) joinAttempts(ctx context.Context) {
-	redraw := s.f.mayHaveStarted
+	redraw := s.job.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
 		joined, err := s.attach(ctx, next, true)
 		if err == nil {
@@ -228,7 +227,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // App.follow reports the error
 		default:
-			s.a.sayViewOnly(err)
+			s.app.printViewOnlyReason(err)
 			return
 		}
 		select {
@@ -239,11 +238,12 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 	}
 }
 
-// attach connects to the terminal of an attempt, and gives it the size of the user's terminal. If wait is true,
-// it waits for the attempt to start.
-func (s *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
-	rows, cols := s.size()
-	return s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
+// attach connects to the terminal of an attempt, and gives it the size of the user's terminal. If
+// waitForStart is true, it waits for the attempt to start.
+func (s *terminalSession) attach(ctx context.Context, attempt int, waitForStart bool) (control.AttachResult, error) {
+	rows, cols := s.terminalSize()
+	return s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Wait: waitForStart,
+		Rows: rows, Cols: cols})
 }
 
 // changedSizeTime is how long the job's terminal has another size until redraw restores the original one. The program
@@ -252,12 +252,12 @@ const changedSizeTime = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
 func (s *terminalSession) redraw(ctx context.Context, attempt int) {
-	rows, cols := s.size()
+	rows, cols := s.terminalSize()
 	other := rows - 1
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Rows: other,
+	if _, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Rows: other,
 		Cols: cols}); err != nil {
 		return // the attempt has ended, or App.follow reports the error
 	}
@@ -270,7 +270,7 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 
 // serveAttempt passes input and size changes to an attempt. It returns the number of the last ended attempt
 // when an attempt ends, or 0 if ctx ends first.
-func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
+func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedAttempt int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
 	defer signal.Stop(sizes)
@@ -279,11 +279,11 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 	defer reading.Wait()
 	defer stop()
 	reading.Go(func() {
-		defer s.leave(attempt)
+		defer s.leaveAttempt(attempt)
 		s.readInput(ctx)
 	})
 	var data []byte // input that the job has not accepted yet
-	pause := resendAfter
+	pause := minResendDelay
 	for {
 		typed, resend := s.typedInput, (<-chan time.Time)(nil)
 		if len(data) > 0 { // send the remaining input before reading more
@@ -293,12 +293,12 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 		select {
 		case data = <-typed:
 			data, err = s.sendInput(ctx, attempt, data)
-			pause = resendAfter
+			pause = minResendDelay
 		case <-resend:
 			had := len(data)
 			data, err = s.sendInput(ctx, attempt, data)
-			if pause = min(2*pause, maxResendAfter); len(data) < had {
-				pause = resendAfter
+			if pause = min(2*pause, maxResendDelay); len(data) < had {
+				pause = minResendDelay
 			}
 		case <-sizes:
 			_, err = s.attach(ctx, attempt, false)
@@ -316,14 +316,14 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 // If a job does not read its input, the client sends the input again after a pause. These constants are the
 // first and the longest pause.
 const (
-	resendAfter    = 5 * time.Millisecond
-	maxResendAfter = 200 * time.Millisecond
+	minResendDelay = 5 * time.Millisecond
+	maxResendDelay = 200 * time.Millisecond
 )
 
 // sendInput sends input to the job's terminal. It returns the rest that did not fit into the terminal's
 // buffer.
-func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
-	got, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Base64: data})
+func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (unsent []byte, err error) {
+	got, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Base64: data})
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +342,7 @@ const (
 func (s *terminalSession) readInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
-		fmt.Fprintf(s.a.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
+		fmt.Fprintf(s.app.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
 		return
 	}
 	defer wake.Close()
@@ -368,14 +368,14 @@ func (s *terminalSession) readInput(ctx context.Context) {
 		}
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte
-			var w keyAction
-			data, w, typed = k.parse(typed)
-			switch w {
+			var action keyAction
+			data, action, typed = k.parse(typed)
+			switch action {
 			case actLeave:
 				close(s.userLeft)
 				return
 			case actHelp:
-				fmt.Fprint(s.a.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
+				fmt.Fprint(s.app.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
 					"~? for this help\r\n")
 			}
 			if len(data) == 0 {
@@ -386,7 +386,7 @@ func (s *terminalSession) readInput(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-time.After(fullBufferWait):
-				fmt.Fprint(s.a.Stderr, "\a")
+				fmt.Fprint(s.app.Stderr, "\a")
 			}
 		}
 	}

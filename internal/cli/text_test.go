@@ -41,7 +41,7 @@ func TestJobExitFollowsContract(t *testing.T) {
 		if c.signal != 0 {
 			j.Signal = &c.signal
 		}
-		if got := jobExit(j); got != c.want {
+		if got := jobExitCode(j); got != c.want {
 			t.Errorf("%s %s code %d signal %d: got %d, want %d", c.state, c.reason, c.code, c.signal, got, c.want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			return a.PrintTable([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.JobTitle(&j)}})
 		}},
 		"status": {2, func(a *App) error {
-			p := screenPrinter{a: a, text: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j,
+			p := screenPrinter{app: a, screenText: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j,
 				LastLine: "last"}}}}}
 			return p.printSection(&p.sections()[2])
 		}},

@@ -104,9 +104,9 @@ func verbTable() []Verb {
 
 // mergeVerbs returns the table of commands with the rows of one program. A row of the program sets Build in the
 // row of the same name. If the table has no row of that name, the row is added at the end.
-func mergeVerbs(own []Verb) []Verb {
+func mergeVerbs(programVerbs []Verb) []Verb {
 	list := verbTable()
-	for _, v := range own {
+	for _, v := range programVerbs {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
 			list[i].Build = v.Build
 		} else {

@@ -49,7 +49,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 	if _, err := s.Params(cmd, ids); err != nil {
 		return err
 	}
-	a.MissingIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
+	a.MissingQueueIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
 	return a.WithClient(func(c *control.Client) error {
 		st, err := c.Status(ctx, control.NoParams{})
 		if err != nil {
@@ -150,12 +150,12 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		if err != nil {
 			return err
 		}
-		var list []control.Job
+		var endedJobs []control.Job
 		for _, id := range p.IDs {
 			if j := ended[id]; j != nil {
-				list = append(list, *j)
+				endedJobs = append(endedJobs, *j)
 				if a.ExitCode == 0 {
-					a.ExitCode = jobExit(j)
+					a.ExitCode = jobExitCode(j)
 				}
 				if !a.Structured() {
 					a.printJobEnd(j, 0)
@@ -169,7 +169,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 			}
 		}
 		if a.JSON {
-			return term.PrintList(&a.Output, list)
+			return term.PrintList(&a.Output, endedJobs)
 		}
 		return nil
 	})

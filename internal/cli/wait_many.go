@@ -37,11 +37,11 @@ type waitFlags struct {
 // retried later.
 type waiter struct {
 	waitFlags
-	a              *App
-	c              *control.Client
+	app            *App
+	client         *control.Client
 	startedAt      time.Time
 	jobs           []control.Job   // the jobs in the user's order, updated by events
-	index          map[int64]int   // index in jobs, by the job's sequence number
+	indexBySeq     map[int64]int   // index of each job in jobs, by sequence number
 	hasEnded       []bool          // whether a job has ended, by its index in jobs
 	failedCount    int             // number of jobs that did not complete
 	doneCount      int             // number of jobs that have ended
@@ -50,23 +50,24 @@ type waiter struct {
 	waitCtx        context.Context // ends at the timeout and when the user interrupts the wait
 	lastEndedIndex int             // index in jobs of the job that ended last
 	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
-	log            *JobLog         // nil without --joblog
+	jobLog         *JobLog         // nil without --joblog
 }
 
-// waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. since is the number of an
-// event that is older than the states in jobs, so no later event is missed. The exit code is that of the first
-// job that did not complete.
-func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
-	w := &waiter{waitFlags: f, a: a, c: c, startedAt: time.Now(), jobs: jobs, index: map[int64]int{},
+// waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. afterEvent is the number
+// of an event that is older than the states in jobs, so no later event is missed. The exit code is that of
+// the first job that did not complete.
+func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, afterEvent int64,
+	f waitFlags) error {
+	w := &waiter{waitFlags: f, app: a, client: c, startedAt: time.Now(), jobs: jobs, indexBySeq: map[int64]int{},
 		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
 	if f.jobLogPath != "" {
 		var err error
-		if w.log, err = OpenJobLog(f.jobLogPath, a.Stdout, false); err != nil {
+		if w.jobLog, err = OpenJobLog(f.jobLogPath, a.Stdout, false); err != nil {
 			return err
 		}
 	}
 	for i := range jobs {
-		w.index[jobs[i].Seq] = i
+		w.indexBySeq[jobs[i].Seq] = i
 		switch state := present.ParseState(jobs[i].State); {
 		case state.Ended():
 			w.recordEnd(ctx, i)
@@ -77,17 +78,17 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	w.initiallyEnded = w.doneCount
 	err := w.printNewlyEnded(ctx)
 	if err == nil {
-		err = w.follow(ctx, since)
+		err = w.follow(ctx, afterEvent)
 	}
-	w.a.ShowProgress("")
-	if err = errors.Join(err, w.log.WriteError()); err != nil {
+	w.app.ShowProgress("")
+	if err = errors.Join(err, w.jobLog.WriteError()); err != nil {
 		return err
 	}
 	return w.printSummary(ctx)
 }
 
 // follow waits until the jobs have ended, the timeout has passed, or the user interrupts the wait.
-func (w *waiter) follow(ctx context.Context, since int64) error {
+func (w *waiter) follow(ctx context.Context, afterEvent int64) error {
 	waiting, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	if w.timeout > 0 {
@@ -95,8 +96,8 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 		defer stop()
 	}
 	w.waitCtx = waiting
-	f := Follower{App: w.a, Client: w.c, Wake: waiting.Done()}
-	return f.Follow(ctx, w, since)
+	f := Follower{App: w.app, Client: w.client, Wake: waiting.Done()}
+	return f.Follow(ctx, w, afterEvent)
 }
 
 // IsDone implements FollowedJobs. It sets the exit code if the user or the timeout has ended the wait.
@@ -107,9 +108,9 @@ func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err == context.DeadlineExceeded:
-		w.a.ExitCode = fault.ExitTimeout
+		w.app.ExitCode = fault.ExitTimeout
 	case err != nil:
-		w.a.ExitCode = fault.ExitDetached
+		w.app.ExitCode = fault.ExitDetached
 	default:
 		return false, nil
 	}
@@ -118,7 +119,7 @@ func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 
 // HandleEvent implements FollowedJobs. It updates the job of the event, and records the end of the job.
 func (w *waiter) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
-	i, isOurs := w.index[e.JobSeq]
+	i, isOurs := w.indexBySeq[e.JobSeq]
 	if !isOurs || w.hasEnded[i] {
 		return false, nil
 	}
@@ -163,21 +164,21 @@ func (w *waiter) recordEnd(ctx context.Context, i int) {
 	j := &w.jobs[i]
 	w.hasEnded[i], w.lastEndedIndex = true, i
 	w.doneCount++
-	if w.log != nil {
+	if w.jobLog != nil {
 		// Show fails if the job was removed or the service is busy. Then the log contains 0 as the number of
 		// bytes, because a line with a wrong number is better than no line.
-		detail, _ := w.c.Show(ctx, control.Show{ID: control.JobID(j.ID), WithoutEnv: true})
-		w.log.Add(i+1, j, detail.StdoutBytes)
+		detail, _ := w.client.Show(ctx, control.Show{ID: control.JobID(j.ID), WithoutEnv: true})
+		w.jobLog.Add(i+1, j, detail.StdoutBytes)
 	}
-	if w.a.JSONL && j.State != "removed" {
+	if w.app.JSONL && j.State != "removed" {
 		w.unprintedIDs = append(w.unprintedIDs, j.ID)
 	}
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.failedCount++; w.progress && w.failedCount <= MaxNamedFailures && !w.a.Structured() {
-		w.a.ShowProgress("")
-		w.a.PrintFailure(j)
+	if w.failedCount++; w.progress && w.failedCount <= MaxNamedFailures && !w.app.Structured() {
+		w.app.ShowProgress("")
+		w.app.PrintFailure(j)
 	}
 }
 
@@ -187,14 +188,14 @@ func (w *waiter) printNewlyEnded(ctx context.Context) error {
 		return nil
 	}
 	defer func() { w.unprintedIDs = w.unprintedIDs[:0] }()
-	w.a.ShowProgress("")
-	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprintedIDs)
+	w.app.ShowProgress("")
+	return enqueue.PrintJobs(ctx, &w.app.Output, w.client, w.unprintedIDs)
 }
 
 // WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt. The next choice is
 // a job that waits for something else, and the last one a job that is paused or will be retried.
 func (w *waiter) WaitingJobID(context.Context) string {
-	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Stderr)) {
+	if !w.progress && (w.app.Quiet || !term.IsTerminal(w.app.Stderr)) {
 		return ""
 	}
 	ready, other, later := "", "", ""
@@ -217,7 +218,7 @@ func (w *waiter) WaitingJobID(context.Context) string {
 }
 
 // drawsBar reports whether the waiter draws its progress as a bar.
-func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Stderr) }
+func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.app.Stderr) }
 
 // Progress implements FollowedJobs.
 func (w *waiter) Progress() *JobsProgress {
@@ -234,29 +235,29 @@ func (w *waiter) Progress() *JobsProgress {
 // printSummary prints how the jobs ended. It sets the exit code to that of the first job that did not complete.
 func (w *waiter) printSummary(ctx context.Context) error {
 	// stopped is ExitTimeout or ExitDetached if the wait ended before the jobs did, otherwise 0.
-	stopped := w.a.ExitCode
+	stopped := w.app.ExitCode
 	failed := -1
 	for i := range w.jobs {
-		if code := jobExit(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 && (!w.anyJob || i == w.lastEndedIndex) {
+		if code := jobExitCode(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 && (!w.anyJob || i == w.lastEndedIndex) {
 			if failed = i; stopped == 0 {
-				w.a.ExitCode = code
+				w.app.ExitCode = code
 			}
 		}
 	}
 	switch {
-	case w.a.JSONL:
+	case w.app.JSONL:
 		return nil
-	case w.a.JSON:
+	case w.app.JSON:
 		var ids []string
 		for i := range w.jobs {
 			if w.hasEnded[i] && w.jobs[i].State != "removed" {
 				ids = append(ids, w.jobs[i].ID)
 			}
 		}
-		return enqueue.PrintJobs(ctx, &w.a.Output, w.c, ids)
+		return enqueue.PrintJobs(ctx, &w.app.Output, w.client, ids)
 	}
 	if failed >= 0 && !w.progress {
-		w.a.printJobEnd(&w.jobs[failed], w.failedCount-1)
+		w.app.printJobEnd(&w.jobs[failed], w.failedCount-1)
 	}
 	text := w.countsText()
 	switch stopped {
@@ -265,11 +266,11 @@ func (w *waiter) printSummary(ctx context.Context) error {
 	case fault.ExitDetached:
 		text += "; stopped waiting, the jobs continue"
 	}
-	if w.progress || stopped == fault.ExitTimeout && !w.a.Quiet {
-		w.a.Say("%s", text)
+	if w.progress || stopped == fault.ExitTimeout && !w.app.Quiet {
+		w.app.Say("%s", text)
 		return nil
 	}
-	return w.a.PrintInfo("%s", text)
+	return w.app.PrintInfo("%s", text)
 }
 
 // countsText describes how many jobs are in each final state, and how many have not ended.
@@ -309,9 +310,9 @@ func (a *App) PrintFailure(j *control.Job) {
 		termtext.Truncate(termtext.OneLine(a.EscapeFor(a.Stderr, present.JobTitle(j))), 60))
 }
 
-// printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other job it
-// adds the next step. others is the number of other failed jobs, which it also prints.
-func (a *App) printJobEnd(j *control.Job, others int) {
+// printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
+// job it adds the next step, and the number of other failed jobs.
+func (a *App) printJobEnd(j *control.Job, otherFailures int) {
 	switch {
 	case j.State == queue.Completed.String():
 		a.PrintInfo("job %s is completed", j.ID)
@@ -323,18 +324,19 @@ func (a *App) printJobEnd(j *control.Job, others int) {
 	if j.State != "removed" {
 		text += "; details: queuectl show " + j.ID
 	}
-	if others > 0 {
-		text += fmt.Sprintf("; %d more failed", others)
+	if otherFailures > 0 {
+		text += fmt.Sprintf("; %d more failed", otherFailures)
 	}
 	a.Say("%s", text)
 }
 
-// MoreFailuresText returns how to list the failed jobs that were not named one by one, or "" if all were. bad
-// is the number of all failed jobs, jobs is the word for them, and list is the command that lists them.
-func MoreFailuresText(bad int, jobs, list string) string {
-	if bad > MaxNamedFailures {
-		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures, bad, jobs,
-			list)
+// MoreFailuresText returns how to list the failed jobs that were not named one by one, or "" if all were.
+// failedCount is the number of all failed jobs, jobsWord is the word for them, and listCommand is the command
+// that lists them.
+func MoreFailuresText(failedCount int, jobsWord, listCommand string) string {
+	if failedCount > MaxNamedFailures {
+		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures,
+			failedCount, jobsWord, listCommand)
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ const minRedrawInterval = 500 * time.Millisecond
 
 // watch prints a list again after each change, until the user presses Ctrl-C or the service ends.
 // On a terminal it redraws the list in place.
-func (a *App) watch(ctx context.Context, list func() error) error {
+func (a *App) watch(ctx context.Context, printList func() error) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -34,17 +34,17 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		return nil
 	})
 	for {
-		if err := a.Redraw(list); err != nil {
+		if err := a.Redraw(printList); err != nil {
 			return err
 		}
 		pause := time.After(minRedrawInterval)
 		// On a terminal, redraw the list every second, because it shows the ages of jobs.
-		var older <-chan time.Time
+		var redrawTimer <-chan time.Time
 		if term.IsTerminal(a.Stdout) {
-			older = time.After(time.Second)
+			redrawTimer = time.After(time.Second)
 		}
 		select {
-		case <-older:
+		case <-redrawTimer:
 		case <-changed:
 		case err := <-ended:
 			return err
@@ -56,14 +56,14 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	}
 }
 
-// FollowEvents starts to follow events, and calls each(event) for every event. It does not wait for them. The
+// FollowEvents starts to follow events, and calls handleEvent for every event. It does not wait for them. The
 // returned channel receives the error when the connection is lost or ctx ends.
 func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
-	each func(control.Event) error) (ended <-chan error) {
+	handleEvent func(control.Event) error) (streamEnd <-chan error) {
 	end := make(chan error, 1)
 	p.Follow = true
 	go func() { // this goroutine ends when the stream ends
-		_, err := c.Events(ctx, p, each)
+		_, err := c.Events(ctx, p, handleEvent)
 		end <- err
 	}()
 	return end
@@ -73,7 +73,7 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 // its error is sent to the second channel. The stream has its own connection, because ending a stream closes its
 // connection.
 func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
-	lost <-chan error) {
+	streamEnd <-chan error) {
 	c = c.Clone()
 	context.AfterFunc(ctx, func() { c.Close() })
 	list := make(chan control.Event)

@@ -100,8 +100,8 @@ func workerScaleVerb(a *App) *cobra.Command {
 	}
 }
 
-func (a *App) printWorkerCount(got control.WorkerCount) error {
-	return a.Println(present.WorkersText(got.Workers))
+func (a *App) printWorkerCount(count control.WorkerCount) error {
+	return a.Println(present.WorkersText(count.Workers))
 }
 
 func workerListVerb(a *App) *cobra.Command {

@@ -77,24 +77,24 @@ func Ensure(program, dir string) (path string, err error) {
 // virusScanTimeout is how long a virus scanner may keep a new program open.
 const virusScanTimeout = 5 * time.Second
 
-// copyName matches the names of complete and of incomplete copies.
-var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
+// copyNamePattern matches the names of complete and of incomplete copies.
+var copyNamePattern = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a directory, except those in keep and those that are running. It then removes
-// the directory if that is empty. It reports whether it could remove all copies that are not in keep. It
-// ignores other files, and a directory that is a link.
-func Remove(dir string, keep ...string) bool {
+// Remove removes the copies in a directory, except those in keptPaths and those that are running. It then
+// removes the directory if that is empty. It reports whether it could remove all copies that are not in
+// keptPaths. It ignores other files, and a directory that is a link.
+func Remove(dir string, keptPaths ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	list, err := os.ReadDir(dir)
 	all := err == nil
 	for _, e := range list {
-		if path := filepath.Join(dir, e.Name()); copyName.MatchString(e.Name()) && !slices.Contains(keep, path) {
+		if path := filepath.Join(dir, e.Name()); copyNamePattern.MatchString(e.Name()) && !slices.Contains(keptPaths, path) {
 			all = os.Remove(path) == nil && all // Windows does not remove the file of a running program
 		}
 	}
-	if all && len(keep) == 0 {
+	if all && len(keptPaths) == 0 {
 		os.Remove(dir) // this call fails if the directory is not empty
 	}
 	return all

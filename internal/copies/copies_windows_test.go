@@ -13,13 +13,13 @@ import (
 func TestCopyIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program.exe")
-	write(t, program, "the program")
+	writeFile(t, program, "the program")
 	into := filepath.Join(dir, "copies")
 	path, err := Ensure(program, into)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, "half")
+	writeFile(t, path, "half")
 	reader, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -38,11 +38,11 @@ func TestCopyIsWhole(t *testing.T) {
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
-	write(t, program, "old")
+	writeFile(t, program, "old")
 	if _, err := Ensure(program, first); err != nil {
 		t.Fatal(err)
 	}
-	write(t, program, "new")
+	writeFile(t, program, "new")
 	if path, err := Find(program, first, second); path != "" || err != nil {
 		t.Errorf("the old one is found: %q, %v", path, err)
 	}
@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "old") // content of the same length, but not the same
+	writeFile(t, want, "old") // content of the same length, but not the same
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
@@ -90,7 +90,7 @@ func TestRemove(t *testing.T) {
 	kept, old, other := filepath.Join(into, "queuectl-0123456789abcdef.exe"),
 		filepath.Join(into, "queuectl-fedcba9876543210.exe"), filepath.Join(into, "other.exe")
 	for _, path := range []string{kept, old, other} {
-		write(t, path, path)
+		writeFile(t, path, path)
 	}
 	if Remove(into, kept) {
 		t.Error("all are said to be removed")
@@ -128,7 +128,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func write(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)

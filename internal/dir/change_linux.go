@@ -21,9 +21,9 @@ const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | uni
 // WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or replaced.
 // It returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// WaitForChange calls watching() once the watch is active. That function can check the current state, and no later
+// WaitForChange calls onWatching once the watch is active. That function can check the current state, and no later
 // change is missed. If it returns false, WaitForChange returns nil immediately.
-func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
+func WaitForChange(ctx context.Context, dir string, names []string, onWatching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return watchError(dir, err)
@@ -33,7 +33,7 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 	if _, err := unix.InotifyAddWatch(fd, dir, watchedEvents); err != nil {
 		return watchError(dir, err)
 	}
-	if !watching() {
+	if !onWatching() {
 		return nil
 	}
 	stop := context.AfterFunc(ctx, func() { f.Close() })

@@ -6,10 +6,10 @@ package dir
 
 import "context"
 
-// WaitForChange does not watch the directory on this system. It returns only when ctx ends, or if watching() returns
-// false. On Windows that is sufficient, because open files can be neither removed nor replaced.
-func WaitForChange(ctx context.Context, _ string, _ []string, watching func() bool) error {
-	if !watching() {
+// WaitForChange does not watch the directory on this system. It returns only when ctx ends, or if onWatching()
+// returns false. On Windows that is sufficient, because open files can be neither removed nor replaced.
+func WaitForChange(ctx context.Context, _ string, _ []string, onWatching func() bool) error {
+	if !onWatching() {
 		return nil
 	}
 	<-ctx.Done()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// watch starts to watch a directory for the name "a" and returns a channel with the result.
-func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
+// startWatch starts to watch a directory for the name "a" and returns a channel with the result.
+func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
 	ready, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -25,7 +25,7 @@ func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 func TestWatchingEnds(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	result := watch(t, ctx, dir)
+	result := startWatch(t, ctx, dir)
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)

@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	mu   sync.Mutex
-	hits = map[string]int{} // number of calls of Hit by name; guarded by mu
+	mu        sync.Mutex
+	hitCounts = map[string]int{} // number of calls of Hit by name; guarded by mu
 	// enabledActions maps the names in QUEUECTL_FAILPOINTS to their actions.
 	enabledActions = func() map[string]string {
 		m := map[string]string{}
@@ -46,8 +46,8 @@ func Hit(name string) {
 	kind, arg, _ := strings.Cut(action, ":")
 	n, _ := strconv.Atoi(arg)
 	mu.Lock()
-	hits[name]++
-	now := hits[name]
+	hitCounts[name]++
+	now := hitCounts[name]
 	mu.Unlock()
 	switch {
 	case kind == "kill" && now == n:

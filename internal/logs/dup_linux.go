@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dup makes the descriptor with this number refer to the same open file as f.
-func dup(f *os.File, number int) error { return unix.Dup3(int(f.Fd()), number, 0) }
+// dup makes the descriptor targetFD refer to the same open file as f.
+func dup(f *os.File, targetFD int) error { return unix.Dup3(int(f.Fd()), targetFD, 0) }

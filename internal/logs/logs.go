@@ -76,32 +76,32 @@ func RunnerLogger(w *os.File) *slog.Logger {
 // the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the journal accepts no
 // fields, the handler writes the message to a stream, with a priority prefix (sd-daemon(3)).
 type journal struct {
-	text   slog.Handler // formats the message
-	output *journalOut
-	fields map[string]string // fields of every record, from WithAttrs; no handler changes the map
-	prefix string            // prefix of field names; it includes the names of the groups
+	textHandler  slog.Handler // formats the message
+	sharedOutput *journalOut
+	fields       map[string]string // fields of every record, from WithAttrs; no handler changes the map
+	fieldPrefix  string            // prefix of field names; it includes the names of the groups
 }
 
 // journalOut is the state that the handlers of one log share.
 type journalOut struct {
-	stream io.Writer
+	fallback io.Writer
 
-	mu   sync.Mutex
-	line bytes.Buffer // scratch space for a message; guarded by mu
+	mu            sync.Mutex
+	messageBuffer bytes.Buffer // scratch space for a message; guarded by mu
 }
 
 // NewJournal returns a handler that writes records to systemd's journal, or to w if the journal does not accept
 // them.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
-	out := &journalOut{stream: w}
-	return &journal{text: NewUntimed(&out.line, o.Level), output: out, fields: map[string]string{},
-		prefix: "QUEUECTL_"}
+	out := &journalOut{fallback: w}
+	return &journal{textHandler: NewUntimed(&out.messageBuffer, o.Level), sharedOutput: out, fields: map[string]string{},
+		fieldPrefix: "QUEUECTL_"}
 }
 
 // NewUntimed returns a handler that writes records as text without their time and level, for a log that stores
 // both separately.
-func NewUntimed(w io.Writer, l slog.Leveler) slog.Handler {
-	options := slog.HandlerOptions{Level: l, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+func NewUntimed(w io.Writer, minLevel slog.Leveler) slog.Handler {
+	options := slog.HandlerOptions{Level: minLevel, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
@@ -111,19 +111,21 @@ func NewUntimed(w io.Writer, l slog.Leveler) slog.Handler {
 }
 
 // Enabled reports whether records of the level are written.
-func (j *journal) Enabled(ctx context.Context, l slog.Level) bool { return j.text.Enabled(ctx, l) }
+func (j *journal) Enabled(ctx context.Context, l slog.Level) bool {
+	return j.textHandler.Enabled(ctx, l)
+}
 
 // Handle writes a record.
 func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	fields := maps.Clone(j.fields)
 	r.Attrs(func(a slog.Attr) bool {
-		addField(fields, j.prefix, a)
+		addField(fields, j.fieldPrefix, a)
 		return true
 	})
-	j.output.mu.Lock()
-	defer j.output.mu.Unlock()
-	j.output.line.Reset()
-	if err := j.text.Handle(ctx, r); err != nil {
+	j.sharedOutput.mu.Lock()
+	defer j.sharedOutput.mu.Unlock()
+	j.sharedOutput.messageBuffer.Reset()
+	if err := j.textHandler.Handle(ctx, r); err != nil {
 		return err
 	}
 	priority := 7
@@ -135,10 +137,10 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	case r.Level >= slog.LevelInfo:
 		priority = 6
 	}
-	if systemd.Log(strings.TrimSuffix(j.output.line.String(), "\n"), priority, fields) == nil {
+	if systemd.Log(strings.TrimSuffix(j.sharedOutput.messageBuffer.String(), "\n"), priority, fields) == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(j.output.stream, "<%d>%s", priority, j.output.line.Bytes())
+	_, err := fmt.Fprintf(j.sharedOutput.fallback, "<%d>%s", priority, j.sharedOutput.messageBuffer.Bytes())
 	return err
 }
 
@@ -167,12 +169,12 @@ func addField(fields map[string]string, prefix string, a slog.Attr) {
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	fields := maps.Clone(j.fields)
 	for _, a := range attrs {
-		addField(fields, j.prefix, a)
+		addField(fields, j.fieldPrefix, a)
 	}
-	return &journal{j.text.WithAttrs(attrs), j.output, fields, j.prefix}
+	return &journal{j.textHandler.WithAttrs(attrs), j.sharedOutput, fields, j.fieldPrefix}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
 func (j *journal) WithGroup(name string) slog.Handler {
-	return &journal{j.text.WithGroup(name), j.output, j.fields, j.prefix + strings.ToUpper(name) + "_"}
+	return &journal{j.textHandler.WithGroup(name), j.sharedOutput, j.fields, j.fieldPrefix + strings.ToUpper(name) + "_"}
 }

@@ -13,7 +13,7 @@ func PlistPath() string {
 }
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
-func FindUserService() (start string, registered bool) {
+func FindUserService() (startCommand string, registered bool) {
 	_, err := os.Stat(PlistPath())
 	return "launchctl load " + PlistPath(), err == nil
 }

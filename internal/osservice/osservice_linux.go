@@ -12,7 +12,7 @@ import (
 func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
-func FindUserService() (start string, registered bool) {
+func FindUserService() (startCommand string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
 }
 
@@ -38,12 +38,12 @@ const initPID = 1
 // that init has started, or that is init, is assumed to start with the machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
-// bootAdvice implements BootAdvice. booted is a path that exists only if systemd runs, see sd_booted(3).
-func bootAdvice(p Process, booted string) string {
+// bootAdvice implements BootAdvice. systemdMarker is a path that exists only if systemd runs, see sd_booted(3).
+func bootAdvice(p Process, systemdMarker string) string {
 	if !p.Background && p.Unit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
 		return ""
 	}
-	if !exists(booted) { // without systemd, no service can be registered
+	if !exists(systemdMarker) { // without systemd, no service can be registered
 		if p.Kind == config.UserService {
 			return "make the init system run: queuectl serve"
 		}

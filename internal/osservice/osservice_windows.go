@@ -11,18 +11,18 @@ import (
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
 // UserServiceCommand returns the command that starts the user's own service at logon.
-func UserServiceCommand() (line string, err error) {
+func UserServiceCommand() (commandLine string, err error) {
 	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
 	if err != nil {
 		return "", err
 	}
 	defer k.Close()
-	line, _, err = k.GetStringValue(Name)
-	return line, err
+	commandLine, _, err = k.GetStringValue(Name)
+	return commandLine, err
 }
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
-func FindUserService() (start string, registered bool) {
+func FindUserService() (startCommand string, registered bool) {
 	line, err := UserServiceCommand()
 	return "queuectl service start --user", err == nil && line != ""
 }

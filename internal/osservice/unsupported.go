@@ -5,7 +5,7 @@ package osservice
 import "github.com/queuectl/queuectl/config"
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
-func FindUserService() (start string, registered bool) { return "", false }
+func FindUserService() (startCommand string, registered bool) { return "", false }
 
 // EndsAtLogout returns false, because no service can be registered on this system.
 func EndsAtLogout() bool { return false }

@@ -89,17 +89,17 @@ func referencePage() string {
 	b.WriteString("\n" + timeSyntax)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
-		var to []string
+		var nextStates []string
 		for _, s := range queue.States() {
 			if from.CanChangeTo(s) {
-				to = append(to, s.String())
+				nextStates = append(nextStates, s.String())
 			}
 		}
 		name := from.String()
 		if from == 0 {
 			name = "(new)"
 		}
-		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
+		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(nextStates, ", "))
 	}
 	b.WriteString("\n## Settings\n\nA change applies immediately, unless the description says otherwise. In the " +
 		"settings file, a setting whose name contains a dot belongs to a table: `web.listen` is `listen` in `[web]`.\n\n| " +

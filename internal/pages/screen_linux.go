@@ -16,12 +16,12 @@ import (
 
 // These constants are the lines and columns of the terminal in the picture.
 const (
-	columns = 92
-	lines   = 24
+	screenColumns = 92
+	screenLines   = 24
 )
 
-// programs maps the commands of the example jobs to their scripts.
-var programs = map[string]string{
+// exampleScripts maps the commands of the example jobs to their scripts.
+var exampleScripts = map[string]string{
 	"make":    `test "$1" = lint || { echo compiling 61/140; exec sleep 600; }`,
 	"train":   "echo epoch 4/10; exec sleep 600",
 	"convert": "echo bad header in $1 >&2; exit 1",
@@ -52,7 +52,7 @@ func captureScreen() (text string, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	for name, script := range programs {
+	for name, script := range exampleScripts {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			return "", err
 		}
@@ -112,7 +112,7 @@ func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	defer screen.Close()
 	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	err = errors.Join(err, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
-		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns}))
+		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: screenLines, Col: screenColumns}))
 	if err != nil {
 		return "", err
 	}

@@ -28,16 +28,16 @@ const style = `<style>
 </style>
 `
 
-// colour matches a sequence that sets colours on a terminal.
-var colour = regexp.MustCompile("\x1b\\[([0-9;]*)m")
+// colourPattern matches a sequence that sets colours on a terminal.
+var colourPattern = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
 // renderSVG returns a terminal's content as an SVG.
-func renderSVG(shown string) string {
+func renderSVG(screenText string) string {
 	var text strings.Builder
-	shownLines := append([]string{"$ queuectl"}, strings.Split(strings.TrimRight(shown, "\n"), "\n")...)
+	shownLines := append([]string{"$ queuectl"}, strings.Split(strings.TrimRight(screenText, "\n"), "\n")...)
 	widest := 0
 	for i, line := range shownLines {
-		widest = max(widest, utf8.RuneCountInString(colour.ReplaceAllString(line, "")))
+		widest = max(widest, utf8.RuneCountInString(colourPattern.ReplaceAllString(line, "")))
 		fmt.Fprintf(&text, `<text x="%d" y="%d" xml:space="preserve">%s</text>`+"\n", margin, margin+14+i*lineHeight,
 			lineToSVG(line))
 	}
@@ -54,7 +54,7 @@ func lineToSVG(line string) string {
 	var b strings.Builder
 	open := ""
 	for len(line) > 0 {
-		at := colour.FindStringSubmatchIndex(line)
+		at := colourPattern.FindStringSubmatchIndex(line)
 		if at == nil {
 			break
 		}
@@ -70,38 +70,40 @@ func lineToSVG(line string) string {
 }
 
 var (
-	tags = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	// numbersAndTimes matches numbers and times, and the date before a time that is not today.
-	numbersAndTimes = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
-	spaces          = regexp.MustCompile(` +`)
+	tagPattern = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
+	// numberOrTimePattern matches numbers and times, and the date before a time that is not today.
+	numberOrTimePattern = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
+	spacesPattern       = regexp.MustCompile(` +`)
 )
 
 // textWithoutNumbers returns the text of a picture without its numbers, because the numbers depend on when the
 // picture was created.
 func textWithoutNumbers(svg string) string {
-	return spaces.ReplaceAllString(numbersAndTimes.ReplaceAllString(tags.ReplaceAllString(svg, ""), "N"), " ")
+	return spacesPattern.ReplaceAllString(
+		numberOrTimePattern.ReplaceAllString(tagPattern.ReplaceAllString(svg, ""), "N"), " ")
 }
 
-const pictureName = "docs/screen.svg"
+const picturePath = "docs/screen.svg"
 
-// writePicture creates the picture of the default screen again if the text of the screen has changed. If check is true,
-// it only reports whether the picture is up to date. On systems that cannot create the picture, it does nothing.
-func writePicture(check bool) (upToDate bool, err error) {
+// writePicture creates the picture of the default screen again if the text of the screen has changed. If checkOnly
+// is true, it only reports whether the picture is up to date. On systems that cannot create the picture, it does
+// nothing.
+func writePicture(checkOnly bool) (upToDate bool, err error) {
 	shown, err := captureScreen()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", pictureName, err)
+		return false, fmt.Errorf("%s: %w", picturePath, err)
 	}
 	svg := renderSVG(shown)
-	old, err := os.ReadFile(pictureName)
+	old, err := os.ReadFile(picturePath)
 	if err == nil && textWithoutNumbers(string(old)) == textWithoutNumbers(svg) {
 		return true, nil
 	}
-	if check {
-		return false, fmt.Errorf("%s is out of date; run: make pages", pictureName)
+	if checkOnly {
+		return false, fmt.Errorf("%s is out of date; run: make pages", picturePath)
 	}
-	err = os.WriteFile(pictureName, []byte(svg), 0o644)
+	err = os.WriteFile(picturePath, []byte(svg), 0o644)
 	return err == nil, err
 }

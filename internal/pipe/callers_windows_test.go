@@ -32,7 +32,7 @@ func TestConcurrentConnections(t *testing.T) {
 	})
 	for i := range 20 {
 		calling.Go(func() {
-			c, err := Dial(t.Context(), nameOf(t))
+			c, err := Dial(t.Context(), testPipeName(t))
 			if err != nil {
 				t.Error(err)
 				return
@@ -82,7 +82,7 @@ func TestTenThousandCallers(t *testing.T) {
 				return
 			default:
 			}
-			other, err := Listen(fmt.Sprintf("%s-%d", nameOf(t), i), OwnerOnlyDescriptor())
+			other, err := Listen(fmt.Sprintf("%s-%d", testPipeName(t), i), OwnerOnlyDescriptor())
 			if err != nil {
 				t.Error(err)
 				return
@@ -94,7 +94,7 @@ func TestTenThousandCallers(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for range each {
-				c, err := Dial(t.Context(), nameOf(t))
+				c, err := Dial(t.Context(), testPipeName(t))
 				if err != nil {
 					t.Error(err)
 					return
@@ -121,7 +121,7 @@ func TestTenThousandCallers(t *testing.T) {
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	l := listen(t, OwnerOnlyDescriptor())
 	for i := range 3 {
-		c, err := Dial(t.Context(), nameOf(t))
+		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,13 +153,13 @@ func TestCallersAreBounded(t *testing.T) {
 	// Fill the backlog, and add two more clients: acceptClients holds one of them, and the next instance serves
 	// the other.
 	for range backlog + 2 {
-		c, err := Dial(t.Context(), nameOf(t))
+		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	if _, err := Dial(ctx, nameOf(t)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Dial(ctx, testPipeName(t)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate
 	defer func() { impersonate = real }()
 	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
-	_, server := pair(t)
+	_, server := connectedPair(t)
 	for range maxUnidentified {
 		server.(*conn).identifySlots <- struct{}{}
 	}

@@ -27,8 +27,8 @@ const maxPeekedBytes = 512
 // container, as defined in winnt.h.
 const tokenIsAppContainer = 29
 
-// maxSID is the size of the longest SID, in bytes.
-const maxSID = 68
+// maxSIDBytes is the size of the longest SID, in bytes.
+const maxSIDBytes = 68
 
 var (
 	advapi32        = windows.NewLazySystemDLL("advapi32.dll")
@@ -45,8 +45,8 @@ var impersonate = func(pipe windows.Handle) error {
 	return nil
 }
 
-// revert makes this thread act as this process again.
-var revert = windows.RevertToSelf
+// revertToSelf makes this thread act as this process again.
+var revertToSelf = windows.RevertToSelf
 
 // ErrSandboxed rejects a client that runs in a sandbox, because such a program may not use all rights of
 // its user.
@@ -130,7 +130,7 @@ func (c *conn) identifyClient() (id Identity, err error) {
 		err := impersonate(c.handle())
 		if err == nil {
 			err = windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_QUERY, true, &token)
-			if back := revert(); back != nil {
+			if back := revertToSelf(); back != nil {
 				asked <- errors.Join(err, back)
 				return
 			}
@@ -202,8 +202,8 @@ func SelfIdentity() (Identity, error) {
 // is the administrators, otherwise the user.
 func DefaultOwner() (*windows.SID, error) {
 	owner := new(struct { // the layout of TOKEN_OWNER
-		sid  *windows.SID
-		room [maxSID]byte
+		sid       *windows.SID
+		sidBuffer [maxSIDBytes]byte
 	})
 	var n uint32
 	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner,
@@ -221,14 +221,14 @@ func grantsAccess(attributes uint32) bool {
 }
 
 // tokenIdentity returns the user and the groups of a token. Its errors name the process with the given text.
-func tokenIdentity(t windows.Token, whose string) (Identity, error) {
+func tokenIdentity(t windows.Token, processText string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", whose, err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", processText, err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows groups of %s: %w", whose, err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows groups of %s: %w", processText, err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {
@@ -272,7 +272,7 @@ func IsClosedByPeer(c net.Conn) bool {
 	if !isPipe {
 		return true
 	}
-	var waiting uint32
-	ok, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
+	var availableBytes uint32
+	ok, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&availableBytes)), 0)
 	return ok == 0
 }

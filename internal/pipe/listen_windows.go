@@ -20,7 +20,7 @@ import (
 // always an instance, so no other process can take over the name.
 
 const (
-	bufferSize      = 64 << 10 // bytes buffered in each direction
+	bufferBytes     = 64 << 10 // bytes buffered in each direction
 	backlog         = 64       // maximum number of connected clients that wait for a call of Accept
 	maxUnidentified = 64       // maximum number of clients that readAhead waits for at the same time
 	// nameWaitTimeout is how long Listen waits for a name that is in use, because a service that is ending may
@@ -43,7 +43,7 @@ type Listener struct {
 	// must be on the heap, where it does not move. A field of Listener is on the heap.
 	connectOverlapped windows.Overlapped
 
-	close       sync.Once
+	closeOnce   sync.Once
 	closed      chan struct{}
 	acceptLoops sync.WaitGroup
 
@@ -60,7 +60,7 @@ func Listen(name, sddl string) (*Listener, error) {
 		identifySlots: make(chan struct{}, maxUnidentified), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		l.nextInstance, err = createFirst(
+		l.nextInstance, err = createFirstInstance(
 			func() (windows.Handle, error) { return newInstance(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
 			func() (windows.Handle, error) { return takeOverName(name, sd) },
 			func() bool { return isAbandoned(name) },
@@ -78,12 +78,13 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirst creates the first instance of a pipe. If the name is free, it does so by calling create(). The name of
-// a dead server still exists while a client keeps its end open. In that case dead() returns true, and createFirst
-// takes over the name by calling takeOver().
-func createFirst(create, takeOver func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
-	err = retry(func() error {
-		if h, err = create(); isNameTaken(err) && dead() {
+// createFirstInstance creates the first instance of a pipe. If the name is free, it does so by calling create.
+// The name of a dead server still exists while a client keeps its end open. In that case isServerDead returns
+// true, and createFirstInstance takes over the name by calling takeOver.
+func createFirstInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
+	h windows.Handle, err error) {
+	err = retryWhileNameTaken(func() error {
+		if h, err = create(); isNameTaken(err) && isServerDead() {
 			h, err = takeOver()
 		}
 		return err
@@ -117,11 +118,11 @@ func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry calls try() until it succeeds, or for nameWaitTimeout while the name is in use. The process that uses the
-// name may be ending.
-func retry(try func() error) error {
+// retryWhileNameTaken calls createInstance repeatedly while another process uses the name of the pipe, but at
+// most for nameWaitTimeout. That process may be ending.
+func retryWhileNameTaken(createInstance func() error) error {
 	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
-		err := try()
+		err := createInstance()
 		switch {
 		case !isNameTaken(err):
 			return err
@@ -142,7 +143,7 @@ func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
 	h, err := windows.CreateNamedPipe(name16,
 		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|extraFlags, mode,
-		windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
+		windows.PIPE_UNLIMITED_INSTANCES, bufferBytes, bufferBytes, 0, &sa)
 	if err != nil {
 		return 0, err
 	}
@@ -266,16 +267,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.mu.Lock()
 	end := l.acceptDeadline
 	l.mu.Unlock()
-	var late <-chan time.Time
+	var deadlineReached <-chan time.Time
 	if !end.IsZero() {
-		late = time.After(time.Until(end))
+		deadlineReached = time.After(time.Until(end))
 	}
 	select {
 	case h := <-l.clientPipes:
 		return newServerConn(h, l)
 	case err := <-l.acceptErrs:
 		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.name, err)
-	case <-late:
+	case <-deadlineReached:
 		return nil, os.ErrDeadlineExceeded
 	case <-l.closed:
 		return nil, net.ErrClosed
@@ -330,7 +331,7 @@ func setAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 // Close releases the name, and closes the connections that Accept has not returned yet.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
-	l.close.Do(func() {
+	l.closeOnce.Do(func() {
 		close(l.closed)
 		err = windows.SetEvent(l.stopEvent)
 		l.acceptLoops.Wait()

@@ -20,15 +20,15 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// nameOf returns the name of the pipe that a test uses.
-func nameOf(t *testing.T) string {
+// testPipeName returns the name of the pipe that a test uses.
+func testPipeName(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
 }
 
 // listen serves the pipe of a test.
 func listen(t *testing.T, sddl string) *Listener {
 	t.Helper()
-	l, err := Listen(nameOf(t), sddl)
+	l, err := Listen(testPipeName(t), sddl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +36,11 @@ func listen(t *testing.T, sddl string) *Listener {
 	return l
 }
 
-// pair returns both ends of a connection.
-func pair(t *testing.T) (client, server net.Conn) {
+// connectedPair returns both ends of a connection.
+func connectedPair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l := listen(t, OwnerOnlyDescriptor())
-	client, err := Dial(t.Context(), nameOf(t))
+	client, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func pair(t *testing.T) (client, server net.Conn) {
 // After one end has closed its half, the other end reads all data and then the end of file, and can still
 // answer. Data that was written before a close can still be read.
 func TestHalfClose(t *testing.T) {
-	client, server := pair(t)
+	client, server := connectedPair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
 	var calling sync.WaitGroup
 	calling.Go(func() {
@@ -87,7 +87,7 @@ func TestHalfClose(t *testing.T) {
 
 // After the server has closed its half, it still receives data from the client.
 func TestServersHalfClose(t *testing.T) {
-	client, server := pair(t)
+	client, server := connectedPair(t)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if _, err := io.WriteString(server, "all that there is"); err != nil {
@@ -112,7 +112,7 @@ func TestServersHalfClose(t *testing.T) {
 
 // A deadline ends a read, a write to a full pipe, and a call of Accept.
 func TestDeadline(t *testing.T) {
-	client, server := pair(t)
+	client, server := connectedPair(t)
 	late := func(what string, err error) {
 		t.Helper()
 		var timeout net.Error
@@ -125,10 +125,10 @@ func TestDeadline(t *testing.T) {
 	late("read", err)
 	server.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	for err = nil; err == nil; {
-		_, err = server.Write(make([]byte, bufferSize))
+		_, err = server.Write(make([]byte, bufferBytes))
 	}
 	late("write", err)
-	l, err := Listen(nameOf(t)+"-2", OwnerOnlyDescriptor())
+	l, err := Listen(testPipeName(t)+"-2", OwnerOnlyDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func TestDeadline(t *testing.T) {
 // Dial distinguishes a pipe that denies access from one without a server. It does not matter whether the pipe
 // had a server before.
 func TestDialWithoutServer(t *testing.T) {
-	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	l := listen(t, OwnerOnlyDescriptor())
-	c, err := Dial(t.Context(), nameOf(t))
+	c, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,14 +160,14 @@ func TestDialWithoutServer(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept: got %v", err)
 	}
-	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the end: got %v", err)
 	}
 }
 
 // Each end identifies the other end: its user, the groups that grant access, and its process.
 func TestIdentity(t *testing.T) {
-	client, server := pair(t)
+	client, server := connectedPair(t)
 	self, err := SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestIdentity(t *testing.T) {
 // A client that did not set SECURITY_SQOS_PRESENT is identified after its first data has arrived. ClientOf
 // waits for that data until the deadline, and Read returns it later.
 func TestIdentityOfAPlainClient(t *testing.T) {
-	client, server := pair(t)
+	client, server := connectedPair(t)
 	real := impersonate
 	defer func() { impersonate = real }()
 	asked := 0
@@ -237,7 +237,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 // ClientOf also identifies a client that opens the pipe like a file, as programs in other languages do.
 func TestAPlainClientIsKnown(t *testing.T) {
 	l := listen(t, OwnerOnlyDescriptor())
-	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
+	plain, err := os.OpenFile(testPipeName(t), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 func TestUnnamedAccountCannotConnect(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, which checks descriptors of pipes; the tests of service check the descriptor")
 	listen(t, "D:P(D;;GA;;;WD)")
-	if c, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrPermission) {
+	if c, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", c, err)
 	}
 }
@@ -281,17 +281,18 @@ func TestNameThatIsTaken(t *testing.T) {
 				}
 				return busy
 			}
-			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < nameWaitTimeout ||
+			if err := retryWhileNameTaken(try); !errors.Is(err, busy) || time.Since(began) < nameWaitTimeout ||
 				time.Since(began) > nameWaitTimeout+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
 			time.AfterFunc(nameWaitTimeout/2, func() { free = true })
-			if err := retry(try); err != nil {
+			if err := retryWhileNameTaken(try); err != nil {
 				t.Errorf("a name that is free later: %v", err)
 			}
 		})
 	}
-	if err := retry(func() error { return windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+	if err := retryWhileNameTaken(func() error { return windows.ERROR_INVALID_NAME }); !errors.Is(err,
+		windows.ERROR_INVALID_NAME) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -299,7 +300,7 @@ func TestNameThatIsTaken(t *testing.T) {
 // If a client keeps the pipe of a dead server open, the next server can still use the name.
 func TestNameOfADeadServer(t *testing.T) {
 	first := listen(t, OwnerOnlyDescriptor())
-	held, err := Dial(t.Context(), nameOf(t))
+	held, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,7 @@ func TestNameOfADeadServer(t *testing.T) {
 	c.Close()
 	first.Close()
 	listen(t, OwnerOnlyDescriptor())
-	next, err := Dial(t.Context(), nameOf(t))
+	next, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestNameOfADeadServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// Windows denies access if a new server uses the name of a dead server.
 			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
-			h, err := createFirst(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
+			h, err := createFirstInstance(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 				t.Errorf("dead %v: got %v, %v", dead, h, err)
 			}
@@ -331,23 +332,23 @@ func TestNameOfADeadServer(t *testing.T) {
 // A server that takes over a name admits the accounts in its own security descriptor. A name counts as
 // abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
-	if !isAbandoned(nameOf(t)) {
+	if !isAbandoned(testPipeName(t)) {
 		t.Error("a name that no process serves is not abandoned")
 	}
 	listen(t, OwnerOnlyDescriptor())
-	if isAbandoned(nameOf(t)) {
+	if isAbandoned(testPipeName(t)) {
 		t.Error("a name that is served is abandoned")
 	}
 	sd, err := windows.SecurityDescriptorFromString("D:P(A;;0x12019b;;;BU)(A;;GA;;;WD)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := takeOverName(nameOf(t), sd)
+	h, err := takeOverName(testPipeName(t), sd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer windows.CloseHandle(h)
-	next, err := Dial(t.Context(), nameOf(t))
+	next, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +382,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 // and the group of the logon session never do.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
-		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
+		windows.SE_GROUP_ENABLED: true,
+		windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
 		windows.SE_GROUP_USE_FOR_DENY_ONLY: false, windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_ENABLED: false,
 		0: false,
 		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false,
@@ -396,7 +398,7 @@ func TestGroupsThatCount(t *testing.T) {
 // A program in a sandbox is not identified as its user, because it has fewer rights.
 func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
-		_, server := pair(t)
+		_, server := connectedPair(t)
 		real := isSandboxed
 		defer func() { isSandboxed = real }()
 		isSandboxed = func(windows.Token) (bool, error) { return true, nil }
@@ -434,9 +436,9 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 // If a thread cannot stop impersonating the client, ClientOf returns an error, and no other goroutine uses the
 // thread.
 func TestThreadThatStaysTheClient(t *testing.T) {
-	_, server := pair(t)
-	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
-	defer func() { revert = windows.RevertToSelf }()
+	_, server := connectedPair(t)
+	revertToSelf = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
+	defer func() { revertToSelf = windows.RevertToSelf }()
 	if _, err := ClientOf(server); !errors.Is(err, windows.ERROR_GEN_FAILURE) {
 		t.Errorf("got %v", err)
 	}
@@ -446,7 +448,7 @@ func TestThreadThatStaysTheClient(t *testing.T) {
 func TestSecondListener(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, which rejects a second listener; see TestNameThatIsTaken")
 	listen(t, OwnerOnlyDescriptor())
-	if l, err := Listen(nameOf(t), OwnerOnlyDescriptor()); err == nil {
+	if l, err := Listen(testPipeName(t), OwnerOnlyDescriptor()); err == nil {
 		l.Close()
 		t.Error("a second listener was accepted")
 	}
@@ -459,7 +461,7 @@ func TestPipeAccessCanChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := Dial(t.Context(), nameOf(t))
+	there, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +477,7 @@ func TestPipeAccessCanChange(t *testing.T) {
 	for _, c := range []net.Conn{there, here} {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 	}
-	next, err := Dial(t.Context(), nameOf(t))
+	next, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ func DueSuffix(s *queue.Spec, now time.Time) (text string) {
 }
 
 // HasExpired reports whether a job with this expires_at will not run, because the time has passed.
-func HasExpired(at *queue.Millis, now time.Time) bool {
-	return at != nil && *at != 0 && !at.Time().After(now)
+func HasExpired(expiresAt *queue.Millis, now time.Time) bool {
+	return expiresAt != nil && *expiresAt != 0 && !expiresAt.Time().After(now)
 }
 
 // dueText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
@@ -36,22 +36,23 @@ func dueText(due, now time.Time) string {
 }
 
 // ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h" for a job that expires at the given time.
-func ExpiryText(at, now time.Time) string {
-	return timeWithResult("expires ", at, now, ", so it will not run")
+func ExpiryText(expiresAt, now time.Time) string {
+	return timeWithResult("expires ", expiresAt, now, ", so it will not run")
 }
 
-// timeWithResult formats a time like FullTime, after a name. If the time has passed, it adds the result, which
+// timeWithResult formats a time like FullTime, after a name. If the time has passed, it adds pastNote, which
 // says what that means for the job.
-func timeWithResult(name string, at, now time.Time, result string) string {
+func timeWithResult(name string, at, now time.Time, pastNote string) string {
 	text, passed := FullTime(at, now)
 	if passed {
-		text += result
+		text += pastNote
 	}
 	return name + text
 }
 
-// FullTime formats a time with its day, its zone and the time left. passed reports whether the time has passed.
-func FullTime(at, now time.Time) (text string, passed bool) {
+// FullTime formats a time with its day, its zone and the time left. It also reports whether the time has
+// passed.
+func FullTime(at, now time.Time) (text string, hasPassed bool) {
 	at = at.In(now.Location())
 	wait := at.Sub(now)
 	layout := "Mon 2 Jan 15:04 MST"
@@ -70,12 +71,12 @@ func FullTime(at, now time.Time) (text string, passed bool) {
 // RoughDuration formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
 // 41m, 6h48, 3d4h, 41d.
 func RoughDuration(d time.Duration) string {
-	pair := func(a time.Duration, large string, b time.Duration, small string) string {
-		rest := d % a / b
-		if rest == 0 || d >= 10*a {
-			return fmt.Sprintf("%d%s", d/a, large)
+	pair := func(largeUnit time.Duration, largeSuffix string, smallUnit time.Duration, smallSuffix string) string {
+		rest := d % largeUnit / smallUnit
+		if rest == 0 || d >= 10*largeUnit {
+			return fmt.Sprintf("%d%s", d/largeUnit, largeSuffix)
 		}
-		return fmt.Sprintf("%d%s%02d%s", d/a, large, rest, small)
+		return fmt.Sprintf("%d%s%02d%s", d/largeUnit, largeSuffix, rest, smallSuffix)
 	}
 	switch {
 	case d < 10*time.Second:
@@ -105,10 +106,10 @@ func pausedText(j *control.Job, now time.Time) string {
 }
 
 // LocalTime formats a time in the caller's zone. It returns "-" for 0.
-func LocalTime(t control.Time) string { return DashIfEmpty(localOrNone(t)) }
+func LocalTime(t control.Time) string { return DashIfEmpty(localTimeOrEmpty(t)) }
 
-// localOrNone is like LocalTime, but returns "" for 0.
-func localOrNone(t control.Time) string {
+// localTimeOrEmpty is like LocalTime, but returns "" for 0.
+func localTimeOrEmpty(t control.Time) string {
 	if t == 0 {
 		return ""
 	}
@@ -116,15 +117,15 @@ func localOrNone(t control.Time) string {
 }
 
 // DashIfNil formats a value. It returns "-" for nil.
-func DashIfNil[T any](p *T) string { return textOr(p, "-") }
+func DashIfNil[T any](p *T) string { return textOrDefault(p, "-") }
 
 // EmptyIfNil formats a value. It returns "" for nil.
-func EmptyIfNil[T any](p *T) string { return textOr(p, "") }
+func EmptyIfNil[T any](p *T) string { return textOrDefault(p, "") }
 
-// textOr formats a value. For nil, it returns the given text.
-func textOr[T any](p *T, absent string) string {
+// textOrDefault formats a value. For nil, it returns the given text.
+func textOrDefault[T any](p *T, nilText string) string {
 	if p == nil {
-		return absent
+		return nilText
 	}
 	return fmt.Sprint(*p)
 }

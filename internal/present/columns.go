@@ -41,22 +41,22 @@ func dashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText:
 // numberCell returns a cell that is sorted by its number.
 func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), sortNumber: n} }
 
-// textAndNumber returns a cell that is sorted by a number.
-func textAndNumber[N ~int | ~int64](text string, n N) Cell {
+// cellSortedByNumber returns a cell that is sorted by a number.
+func cellSortedByNumber[N ~int | ~int64](text string, n N) Cell {
 	return Cell{Text: text, sortNumber: int64(n)}
 }
 
-// optionalCell returns a cell that is sorted by a number. A job without the number comes first.
-func optionalCell[N ~int | ~int64](text string, n *N) Cell {
-	return textAndNumber(text, queue.ValueOr(n, -1))
+// optionalNumberCell returns a cell that is sorted by a number. A job without the number comes first.
+func optionalNumberCell[N ~int | ~int64](text string, n *N) Cell {
+	return cellSortedByNumber(text, queue.ValueOr(n, -1))
 }
 
 // timeCell returns a cell that is sorted by its time. A cell without a time shows "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
 
 // SignalName returns the name of the signal that ended a job. If no signal did, it returns the given text.
-func SignalName(j *control.Job, absent string) string {
-	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), absent)
+func SignalName(j *control.Job, noSignalText string) string {
+	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), noSignalText)
 }
 
 // Columns returns the table of columns, in the order of the help.
@@ -67,11 +67,11 @@ func Columns() []Column {
 		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateWithPause(j), sortText: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {
-			return textAndNumber(relevantTimeText(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
+			return cellSortedByNumber(relevantTimeText(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
 		}},
 		{"reason", "REASON", func(j *control.Job) Cell { return dashCell(reasonText(j)) }},
-		{"priority", "PRIORITY", func(j *control.Job) Cell { return textAndNumber(RankText(j), j.EffectivePriority) }},
-		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return textAndNumber(AttemptsText(j), UsedAttempts(j)) }},
+		{"priority", "PRIORITY", func(j *control.Job) Cell { return cellSortedByNumber(RankText(j), j.EffectivePriority) }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return cellSortedByNumber(AttemptsText(j), UsedAttempts(j)) }},
 		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
 		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
 		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
@@ -79,23 +79,25 @@ func Columns() []Column {
 		{"started", "STARTED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
 		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
 		{"waited", "WAITED", func(j *control.Job) Cell {
-			return textAndNumber(ApproxDuration(j.QueueTimeMS), j.QueueTimeMS)
+			return cellSortedByNumber(ApproxDuration(j.QueueTimeMS), j.QueueTimeMS)
 		}},
-		{"ran", "RAN", func(j *control.Job) Cell { return optionalCell(DashIfEmpty(RunTimeText(j.RunTimeMS)), j.RunTimeMS) }},
+		{"ran", "RAN", func(j *control.Job) Cell {
+			return optionalNumberCell(DashIfEmpty(RunTimeText(j.RunTimeMS)), j.RunTimeMS)
+		}},
 		{"typical", "TYPICAL", func(j *control.Job) Cell {
-			return optionalCell(TypicalRuntimeOrDash(j), j.TypicalRuntimeMS)
+			return optionalNumberCell(TypicalRuntimeOrDash(j), j.TypicalRuntimeMS)
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
 			unknown := control.JobProgress{Percent: -1} // a job without progress comes first
-			return textAndNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
+			return cellSortedByNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
 		}},
-		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.ExitCode), j.ExitCode) }},
-		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalCell(SignalName(j, "-"), j.Signal) }},
+		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.ExitCode), j.ExitCode) }},
+		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalNumberCell(SignalName(j, "-"), j.Signal) }},
 		{"worker", "WORKER", func(j *control.Job) Cell {
 			return Cell{Text: DashIfNil(j.WorkerID), sortText: queue.ValueOr(j.WorkerID, "")}
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
-		{"pid", "PID", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.PID), j.PID) }},
+		{"pid", "PID", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.PID), j.PID) }},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
 		{"labels", "LABELS", func(j *control.Job) Cell { return dashCell(LabelsText(j.Labels)) }},
 		{"error", "ERROR", func(j *control.Job) Cell {
@@ -126,16 +128,16 @@ func ColumnNames() (names []string) {
 
 // DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
 // and TYPICAL if they contain no values. It changes rows.
-func DropPlainColumns(head []string, rows [][]string) ([]string, [][]string) {
+func DropPlainColumns(headings []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
-		at := slices.Index(head, name)
+		at := slices.Index(headings, name)
 		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
 			continue
 		}
 		for i := range rows {
 			rows[i] = slices.Delete(rows[i], at, at+1)
 		}
-		head = slices.Delete(slices.Clone(head), at, at+1)
+		headings = slices.Delete(slices.Clone(headings), at, at+1)
 	}
-	return head, rows
+	return headings, rows
 }

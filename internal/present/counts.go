@@ -9,10 +9,10 @@ import (
 
 // CountsText returns the number of all jobs, and the number of jobs in each of these states. It omits states
 // without jobs.
-func CountsText(total int, count func(state string) int64, states ...string) string {
+func CountsText(total int, countOf func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
-		parts = append(parts, CountText(count(state), state))
+		parts = append(parts, CountText(countOf(state), state))
 	}
 	return strings.TrimSuffix(JobsText(total)+": "+JoinTexts(parts...), ": ")
 }
@@ -23,25 +23,25 @@ func JoinTexts(texts ...string) string {
 }
 
 // CountText returns a text like "3 dead", or "" if n is 0.
-func CountText(n int64, what string) string {
+func CountText(n int64, label string) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return fmt.Sprintf("%d %s", n, label)
 }
 
 // PlainNumber formats a number without separators.
 func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
-func Plural(n int, what string) string { return PluralWith(int64(n), what, PlainNumber) }
+func Plural(n int, noun string) string { return PluralWith(int64(n), noun, PlainNumber) }
 
-// PluralWith is like Plural, but calls number(n) to format the number.
-func PluralWith(n int64, what string, number func(int64) string) string {
+// PluralWith is like Plural, but calls formatNumber(n) to format the number.
+func PluralWith(n int64, noun string, formatNumber func(int64) string) string {
 	if n != 1 {
-		what += "s"
+		noun += "s"
 	}
-	return number(n) + " " + what
+	return formatNumber(n) + " " + noun
 }
 
 // SizeText formats a number of bytes, like "1.5 MiB".
@@ -57,12 +57,12 @@ func SizeText(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// UsageText says how many bytes are used and how many may be used. If limit is 0, the use is unlimited.
-func UsageText(used, limit int64) string {
-	if limit == 0 {
-		return SizeText(used) + " used"
+// UsageText says how many bytes are used and how many may be used. If limitBytes is 0, the use is unlimited.
+func UsageText(usedBytes, limitBytes int64) string {
+	if limitBytes == 0 {
+		return SizeText(usedBytes) + " used"
 	}
-	return SizeText(used) + " of " + SizeText(limit) + " used"
+	return SizeText(usedBytes) + " of " + SizeText(limitBytes) + " used"
 }
 
 // MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if that is one.

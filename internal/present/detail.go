@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// removedInput describes which inputs of a job were removed to free space. fields names the fields that
+// removedInputText describes which inputs of a job were removed to free space. fields names the fields that
 // contained them.
-func removedInput(fields []string) string {
+func removedInputText(fields []string) string {
 	if len(fields) == 0 {
 		return ""
 	}
@@ -33,55 +33,55 @@ func WaitReason(j *control.Job) string {
 // DetailRows returns a name and a value for each property of a job, except its state, its error and its
 // command. An unknown value is "".
 func DetailRows(j *control.JobDetail) [][2]string {
-	ran, typical := runTimes(j)
+	ran, typical := runTimeTexts(j)
 	rows := [][2]string{
 		{"Priority", priorityText(&j.Job, "%[3]d (set to %[1]d, plus %[2]d for waiting time)")},
 		{"Attempts", usedAttemptsText(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule},
 		{"Directory", j.Cwd}, {"Created", LocalTime(j.CreatedAt)}, {"Due", LocalTime(j.RunAt)},
-		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
-		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
+		{"Next retry", localTimeOrEmpty(j.NextRetryAt)}, {"Expires", localTimeOrEmpty(j.ExpiresAt)},
+		{"Started", localTimeOrEmpty(j.StartedAt)}, {"Finished", localTimeOrEmpty(j.FinishedAt)},
 		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", ran},
 		{"Typical", typical}, {"Worker", EmptyIfNil(j.WorkerID)}, {"Node", j.Node}, {"Pid", EmptyIfNil(j.PID)},
 	}
 	rows = append(append(rows, limitRows(j)...), settingRows(j)...)
 	return append(rows, [][2]string{{"Labels", LabelsText(j.Labels)}, {"Hidden", strings.Join(j.HiddenParts, ", ")},
-		{"Removed", removedInput(j.InputRemoved)}}...)
+		{"Removed", removedInputText(j.InputRemoved)}}...)
 }
 
 // limitRows returns one row for each limit of a job. The row also says how much of the limit the last attempt
 // used.
 func limitRows(j *control.JobDetail) (rows [][2]string) {
-	var last control.Attempt
+	var lastAttempt control.Attempt
 	if len(j.History) > 0 {
-		last = j.History[len(j.History)-1]
+		lastAttempt = j.History[len(j.History)-1]
 	}
 	limit := func(field string) float64 {
 		n, _ := j.Spec[field].(float64) // the field is missing if the caller may not see the job's limits
 		return n
 	}
 	memory, cpus := "at most ", "at most "
-	if last.PeakRSS != 0 {
-		memory = "peak " + SizeText(last.PeakRSS) + " of "
+	if lastAttempt.PeakRSS != 0 {
+		memory = "peak " + SizeText(lastAttempt.PeakRSS) + " of "
 	}
-	if last.RunTimeMS != nil && last.FinishedAt != 0 {
-		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
+	if lastAttempt.RunTimeMS != nil && lastAttempt.FinishedAt != 0 {
+		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
 	}
-	const unknown = " (usage is not measured)"
+	const unmeasuredNote = " (usage is not measured)"
 	// The usage is unknown without control groups, and on older kernels.
 	tasks, unmeasured := "at most ", " (usage is unknown)"
-	if last.PeakTasks != 0 {
-		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
+	if lastAttempt.PeakTasks != 0 {
+		tasks, unmeasured = fmt.Sprintf("peak %d of ", lastAttempt.PeakTasks), ""
 	}
-	for _, f := range []struct{ field, name, before, after string }{
+	for _, f := range []struct{ field, name, prefix, suffix string }{
 		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured},
-		{"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
+		{"nofile", "Open files", "at most ", unmeasuredNote}, {"nice", "Nice", "", ""},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
 			text = SizeText(int64(limit(f.field)))
 		}
 		if limit(f.field) != 0 {
-			rows = append(rows, [2]string{f.name, f.before + text + f.after})
+			rows = append(rows, [2]string{f.name, f.prefix + text + f.suffix})
 		}
 	}
 	return rows
@@ -89,15 +89,15 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 
 // settingRows returns the settings of a job that differ from the defaults and that no other row shows.
 func settingRows(j *control.JobDetail) (rows [][2]string) {
-	add := func(name, field, before, after string, usual ...string) {
+	add := func(name, field, prefix, suffix string, defaultTexts ...string) {
 		text := valueText(j.Spec[field], ", ")
-		if text == "" || slices.Contains(usual, text) {
+		if text == "" || slices.Contains(defaultTexts, text) {
 			return
 		}
 		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
 			text = SizeText(int64(n))
 		}
-		rows = append(rows, [2]string{name, before + text + after})
+		rows = append(rows, [2]string{name, prefix + text + suffix})
 	}
 	if j.RunTimeMS == nil { // if the job has run, the row "Ran" contains the timeout
 		add("Timeout", "timeout", "", "", "0s")
@@ -126,10 +126,10 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	}
 	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
-	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
+	for _, f := range []struct{ field, prefix string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
 		{"backoff_max", "at most "}, {"jitter", "jitter "}} {
 		if text := valueText(j.Spec[f.field], ", "); text != "" {
-			backoff = append(backoff, f.before+text)
+			backoff = append(backoff, f.prefix+text)
 		}
 	}
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
@@ -158,33 +158,33 @@ func valueText(v any, separator string) string {
 	return fmt.Sprint(v)
 }
 
-// runTimes returns how long a job ran, with its timeout and, while it runs, the typical run time of its
+// runTimeTexts returns how long a job ran, with its timeout and, while it runs, the typical run time of its
 // command. For a job that has not run, it returns only that typical run time.
-func runTimes(j *control.JobDetail) (ran, typical string) {
+func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 	if j.RunTimeMS == nil {
 		return "", DurationText(j.TypicalRuntimeMS)
 	}
-	ran = RunTimeText(j.RunTimeMS)
+	runTimeText = RunTimeText(j.RunTimeMS)
 	if j.TypicalRuntimeMS != nil && j.State == queue.Processing.String() {
-		ran += ", typically " + DurationText(j.TypicalRuntimeMS)
+		runTimeText += ", typically " + DurationText(j.TypicalRuntimeMS)
 	}
 	if j.TimeoutMS != 0 {
-		ran += ", timeout " + ApproxDuration(j.TimeoutMS)
+		runTimeText += ", timeout " + ApproxDuration(j.TimeoutMS)
 	}
-	return ran, ""
+	return runTimeText, ""
 }
 
 // AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes were
 // stopped. If the command exited by itself, it also names the flag --allow-background, unless the job already
 // has that flag.
-func AttemptRemarks(h *control.Attempt, background bool) string {
-	text := EmptyIfNil(h.Error)
-	if h.ResultError != nil {
-		text += "; the job's JSON result was not stored: " + *h.ResultError
+func AttemptRemarks(attempt *control.Attempt, allowsBackground bool) string {
+	text := EmptyIfNil(attempt.Error)
+	if attempt.ResultError != nil {
+		text += "; the job's JSON result was not stored: " + *attempt.ResultError
 	}
-	if h.Leftovers > 0 {
-		text += "; leftover processes stopped: " + strconv.Itoa(h.Leftovers)
-		if h.ExitCode != nil && !background {
+	if attempt.Leftovers > 0 {
+		text += "; leftover processes stopped: " + strconv.Itoa(attempt.Leftovers)
+		if attempt.ExitCode != nil && !allowsBackground {
 			text += " (--allow-background keeps them running)"
 		}
 	}

@@ -50,10 +50,10 @@ func EventLine(e *control.Event) string {
 	return line
 }
 
-// DescribeService describes the service that answers: its owner and its socket.
-func DescribeService(service, socket string) string {
-	if service == "own" {
-		service = "personal (not the machine's)"
+// DescribeService describes the service that answers: its kind and its socket.
+func DescribeService(serviceKind, socket string) string {
+	if serviceKind == "own" {
+		serviceKind = "personal (not the machine's)"
 	}
-	return service + ", socket " + socket
+	return serviceKind + ", socket " + socket
 }

@@ -164,17 +164,18 @@ func ProgressText(j *control.Job) string {
 	return text
 }
 
-// WithProgress inserts the column PROGRESS before the last column, if any of the jobs has reported progress.
-func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
-	if !slices.ContainsFunc(jobs, func(j control.Job) bool { return j.Progress != nil }) || len(head) == 0 {
-		return head, rows
+// WithProgressColumn inserts the column PROGRESS before the last column, if any of the jobs has reported progress.
+func WithProgressColumn(headings []string, rows [][]string, jobs []control.Job) (newHeadings []string,
+	newRows [][]string) {
+	if !slices.ContainsFunc(jobs, func(j control.Job) bool { return j.Progress != nil }) || len(headings) == 0 {
+		return headings, rows
 	}
-	last := len(head) - 1
+	last := len(headings) - 1
 	insert := func(row []string, cell string) []string { return slices.Insert(slices.Clone(row), last, cell) }
 	for i := range rows {
 		newRows = append(newRows, insert(rows[i], DashIfEmpty(PercentText(&jobs[i]))))
 	}
-	return insert(head, "PROGRESS"), newRows
+	return insert(headings, "PROGRESS"), newRows
 }
 
 // EndedByExpiry reports whether a job ended because it had not started before the time in its field

@@ -47,9 +47,9 @@ func NodeRow(n *control.NodeView) []string {
 
 // formatMap formats the entries of a map like NAME=VALUE, in order.
 func formatMap[V any](entries map[string]V, separator string) string {
-	var list []string
+	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		list = append(list, fmt.Sprintf("%s=%v", name, entries[name]))
+		texts = append(texts, fmt.Sprintf("%s=%v", name, entries[name]))
 	}
-	return strings.Join(list, separator)
+	return strings.Join(texts, separator)
 }

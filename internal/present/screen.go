@@ -80,8 +80,8 @@ func SignOfState(state string) stateSign {
 	return sign
 }
 
-// SignedID returns the sign of a job's state followed by the job's id.
-func SignedID(j *control.Job) string {
+// IDWithSign returns the sign of a job's state followed by the job's id.
+func IDWithSign(j *control.Job) string {
 	s := SignOfState(j.State)
 	if j.PausedAt != 0 {
 		s = SignOfState(queue.Held.String())
@@ -120,9 +120,9 @@ func HealthText(st *control.Status) (level, text string) {
 	return "ok", separator + strings.Join(facts, separator)
 }
 
-// StatusFacts returns the facts for the status line: what the workers do, and how many jobs wait. number(n) formats a
-// number of jobs.
-func StatusFacts(st *control.Status, number func(int64) string) []string {
+// StatusFacts returns the facts for the status line: what the workers do, and how many jobs wait. formatNumber
+// formats a number of jobs.
+func StatusFacts(st *control.Status, formatNumber func(int64) string) []string {
 	facts := []string{"service not running"}
 	if st.PID != 0 {
 		facts[0] = BusyText(st.Workers)
@@ -132,11 +132,11 @@ func StatusFacts(st *control.Status, number func(int64) string) []string {
 	}
 	text := "nothing waiting"
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
-		text = WaitingText(number(n))
+		text = WaitingText(formatNumber(n))
 	}
 	facts = append(facts, text)
 	if n := st.Jobs[queue.Held.String()]; n > 0 {
-		facts = append(facts, number(n)+" held")
+		facts = append(facts, formatNumber(n)+" held")
 	}
 	return facts
 }
@@ -146,30 +146,30 @@ func BusyText(w control.WorkerSummary) string {
 	return fmt.Sprintf("%d of %s busy", w.Busy, WorkersText(w.Total))
 }
 
-// DeadText says that dead jobs need attention. number(n) formats the number of these jobs.
-func DeadText(n int64, number func(int64) string) string {
+// DeadText says that n dead jobs need attention. formatNumber formats a number of jobs.
+func DeadText(n int64, formatNumber func(int64) string) string {
 	if n == 1 {
 		return "1 dead job needs attention"
 	}
-	return number(n) + " dead jobs need attention"
+	return formatNumber(n) + " dead jobs need attention"
 }
 
-// WaitingText returns the text for n waiting jobs.
-func WaitingText(n string) string { return n + " waiting" }
+// WaitingText returns the text for the number of waiting jobs. countText is this number as text.
+func WaitingText(countText string) string { return countText + " waiting" }
 
 // StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a
 // minute.
 func StatusCountsText(st *control.Status) string {
-	var list []string
+	var texts []string
 	for _, s := range queue.States() {
 		if n := st.Jobs[s.String()]; n > 0 {
-			list = append(list, fmt.Sprintf("%s %d", s, n))
+			texts = append(texts, fmt.Sprintf("%s %d", s, n))
 		}
 	}
-	if len(list) == 0 {
+	if len(texts) == 0 {
 		return "no jobs yet; enqueue the first with: queuectl enqueue 'echo hello'"
 	}
-	text := strings.Join(list, termtext.LocaleText(" · "))
+	text := strings.Join(texts, termtext.LocaleText(" · "))
 	if n := st.ThroughputPerMinute; n > 0 {
 		text += fmt.Sprintf("     %d/min", n)
 	}

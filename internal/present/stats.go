@@ -7,8 +7,8 @@ import (
 )
 
 // StatsHeadings returns the headings of a table of statistics whose first column has the given heading.
-func StatsHeadings(first string) []string {
-	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50",
+func StatsHeadings(firstHeading string) []string {
+	return []string{firstHeading, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50",
 		"RUN P95"}
 }
 
@@ -23,6 +23,6 @@ func StatsRow(name string, f *control.AttemptStatistics) []string {
 }
 
 // PercentageText formats a fraction as a percentage. It returns "" if the fraction is unknown.
-func PercentageText(part *float64) string {
-	return formatIfKnown(part, func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) })
+func PercentageText(fraction *float64) string {
+	return formatIfKnown(fraction, func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) })
 }

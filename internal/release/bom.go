@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// bill is a software bill of materials in the CycloneDX 1.5 format.
-type bill struct {
+// billOfMaterials is a software bill of materials in the CycloneDX 1.5 format.
+type billOfMaterials struct {
 	Format   string       `json:"bomFormat"`
 	Spec     string       `json:"specVersion"`
 	Version  int          `json:"version"`
@@ -24,7 +24,7 @@ type bill struct {
 	Depends  []dependency `json:"dependencies"`
 }
 
-// metadata says what the bill describes, and when it was made.
+// metadata says what the bill of materials describes, and when it was made.
 type metadata struct {
 	Time    string    `json:"timestamp"`
 	Subject component `json:"component"`
@@ -71,9 +71,9 @@ type dependency struct {
 // VERSION DATE MODULES GOROOT and the programs.
 func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
-	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
+	b := billOfMaterials{Format: "CycloneDX", Spec: "1.5", Version: 1}
 	root := newComponent("application", "queuectl", "github.com/queuectl/queuectl", version)
-	root.Licences = spdx("MIT")
+	root.Licences = spdxLicences("MIT")
 	all := dependency{Ref: root.Ref}
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -86,7 +86,7 @@ func writeBOM(out io.Writer, args []string) error {
 			return err
 		}
 		on := dependency{Ref: p.Ref}
-		parts, err := linkedParts(info, modules, goroot)
+		parts, err := linkedComponents(info, modules, goroot)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func programComponent(file, version string, info *debug.BuildInfo) (component, e
 	sum := sha256.Sum256(raw)
 	name := strings.TrimSuffix(filepath.Base(file), ".exe")
 	c := newComponent("application", name, info.Path, version)
-	c.Licences = spdx("MIT")
+	c.Licences = spdxLicences("MIT")
 	c.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "-tags" {
@@ -135,9 +135,9 @@ func programComponent(file, version string, info *debug.BuildInfo) (component, e
 	return c, nil
 }
 
-// linkedParts returns the components for Go's standard library and for each module that is linked
+// linkedComponents returns the components for Go's standard library and for each module that is linked
 // into a program.
-func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
+func linkedComponents(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
 	std := newComponent("library", "std", "std", strings.TrimPrefix(info.GoVersion, "go"))
 	var err error
 	if std.Licences, err = identifyLicences(goroot); err != nil {
@@ -165,7 +165,7 @@ func identifyLicences(dir string) ([]licence, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s: unknown licence; add its wording to the table in bom.go", dir)
 	}
-	return spdx(ids...), nil
+	return spdxLicences(ids...), nil
 }
 
 // licenceSentences lists sentences that occur in the text of only one licence, with the SPDX identifier of the
@@ -192,8 +192,8 @@ func licenceIDs(text string) (ids []string) {
 	return ids
 }
 
-// spdx returns the licences with these SPDX identifiers.
-func spdx(ids ...string) []licence {
+// spdxLicences returns the licences with these SPDX identifiers.
+func spdxLicences(ids ...string) []licence {
 	list := make([]licence, len(ids))
 	for i, id := range ids {
 		list[i].Licence.ID = id

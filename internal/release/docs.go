@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// repository is the base URL for links whose target is not installed.
-const repository = "https://github.com/queuectl/queuectl/blob/main/"
+// repositoryURL is the base URL for links whose target is not installed.
+const repositoryURL = "https://github.com/queuectl/queuectl/blob/main/"
 
-// link matches the target of a link in Markdown: [text](target).
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+// linkPattern matches the target of a link in Markdown: [text](target).
+var linkPattern = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // copyDocs copies pages and data files of the repository into a directory. It changes each link so that it leads to
 // another copied file, or else to the repository. Its arguments are LAYOUT DIR and the files, as paths in the
@@ -38,7 +38,7 @@ func copyDocs(_ io.Writer, args []string) error {
 			return err
 		}
 		if path.Ext(file) == ".md" {
-			text, err := relink(string(raw), file, installed)
+			text, err := rewriteLinks(string(raw), file, installed)
 			if err != nil {
 				return err
 			}
@@ -52,19 +52,19 @@ func copyDocs(_ io.Writer, args []string) error {
 	return nil
 }
 
-// relink returns a page whose relative links lead to the installed files, or to the repository for other files.
-func relink(text, page string, installed map[string]string) (string, error) {
-	var missing error
-	text = link.ReplaceAllStringFunc(text, func(match string) string {
+// rewriteLinks returns a page whose relative links lead to the installed files, or to the repository for other files.
+func rewriteLinks(text, page string, installed map[string]string) (string, error) {
+	var missingErr error
+	text = linkPattern.ReplaceAllStringFunc(text, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
 			return match // keep a link within the page, and a link to another site
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {
-			missing = fmt.Errorf("%s: the link target %s does not exist", page, target)
+			missingErr = fmt.Errorf("%s: the link target %s does not exist", page, target)
 		}
-		to := repository + file
+		to := repositoryURL + file
 		if at, found := installed[file]; found {
 			rel, _ := filepath.Rel(filepath.FromSlash(path.Dir(installed[page])), filepath.FromSlash(at))
 			to = filepath.ToSlash(rel)
@@ -74,5 +74,5 @@ func relink(text, page string, installed map[string]string) (string, error) {
 		}
 		return "](" + to + ")"
 	})
-	return text, missing
+	return text, missingErr
 }

@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// parts maps the name of each part of a release to its arguments and the function that writes it. If repeats is
-// set, the last argument may be repeated.
-var parts = map[string]struct {
-	args    []string
-	repeats bool
-	write   func(out io.Writer, args []string) error
+// releaseParts maps the name of each part of a release to its arguments and the function that writes it. If
+// repeatsLastArg is set, the caller may repeat the last argument.
+var releaseParts = map[string]struct {
+	argNames       []string
+	repeatsLastArg bool
+	write          func(out io.Writer, args []string) error
 }{
-	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: writeChangelog},
-	"notes":     {args: []string{"CHANGELOG.md", "VERSION"}, write: writeReleaseNotes},
-	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: writeLicences},
-	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, repeats: true, write: writeBOM},
-	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, repeats: true, write: copyDocs},
-	"zip":       {args: []string{"DIR", "DATE"}, write: writeZip},
+	"changelog": {argNames: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: writeChangelog},
+	"notes":     {argNames: []string{"CHANGELOG.md", "VERSION"}, write: writeReleaseNotes},
+	"licences":  {argNames: []string{"BINARY", "MODULES", "GOROOT"}, write: writeLicences},
+	"bom": {argNames: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, repeatsLastArg: true,
+		write: writeBOM},
+	"docs": {argNames: []string{"flat|tree", "DIR", "FILE..."}, repeatsLastArg: true, write: copyDocs},
+	"zip":  {argNames: []string{"DIR", "DATE"}, write: writeZip},
 }
 
 func main() {
@@ -37,12 +38,12 @@ func run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, notes, zip")
 	}
-	part, known := parts[args[0]]
+	part, known := releaseParts[args[0]]
 	if !known {
 		return fmt.Errorf("unknown part %q; use one of: bom, changelog, docs, licences, notes, zip", args[0])
 	}
-	if n := len(args) - 1; n < len(part.args) || n > len(part.args) && !part.repeats {
-		return fmt.Errorf("usage: release %s %s", args[0], strings.Join(part.args, " "))
+	if n := len(args) - 1; n < len(part.argNames) || n > len(part.argNames) && !part.repeatsLastArg {
+		return fmt.Errorf("usage: release %s %s", args[0], strings.Join(part.argNames, " "))
 	}
 	if err := part.write(os.Stdout, args[1:]); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)

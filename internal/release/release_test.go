@@ -144,14 +144,15 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 	if err := writeBOM(&out, []string{"1.2.3", "2026-11-22T08:00:00Z", "", goroot, self, self}); err != nil {
 		t.Fatal(err)
 	}
-	var b bill
+	var b billOfMaterials
 	if err := json.Unmarshal(out.Bytes(), &b); err != nil {
 		t.Fatal(err)
 	}
 	if programs := b.Metadata.Subject.Programs; len(programs) != 2 || len(programs[0].Hashes) != 1 {
 		t.Errorf("programs: got %v, want two with their hashes", programs)
 	}
-	if len(b.Parts) != 1 || b.Parts[0].Name != "std" || !reflect.DeepEqual(b.Parts[0].Licences, spdx("BSD-2-Clause")) {
+	if len(b.Parts) != 1 || b.Parts[0].Name != "std" ||
+		!reflect.DeepEqual(b.Parts[0].Licences, spdxLicences("BSD-2-Clause")) {
 		t.Errorf("components: got %v, want the standard library with its licence", b.Parts)
 	}
 }
@@ -167,8 +168,9 @@ func TestLinksOfInstalledPages(t *testing.T) {
 	}
 	const page = "[b](b.md#part) [x](../x.toml) [law](../law.go) [here](#top) [web](https://example.org/a.md)"
 	for layout, want := range map[string]string{
-		"flat": "[b](b.md#part) [x](x.toml) [law](" + repository + "law.go) [here](#top) [web](https://example.org/a.md)",
-		"tree": "[b](b.md#part) [x](../x.toml) [law](" + repository + "law.go) [here](#top) [web](https://example.org/a.md)",
+		"flat": "[b](b.md#part) [x](x.toml) [law](" + repositoryURL + "law.go) [here](#top) [web](https://example.org/a.md)",
+		"tree": "[b](b.md#part) [x](../x.toml) [law](" + repositoryURL + "law.go) [here](#top) " +
+			"[web](https://example.org/a.md)",
 	} {
 		if err := os.WriteFile("docs/a.md", []byte(page), 0o600); err != nil {
 			t.Fatal(err)

@@ -16,22 +16,24 @@ var (
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// GracePeriod is how long commands may take to end when the session ends, after CTRL_BREAK. Windows then leaves about 2
-// s for storing their results.
+// GracePeriod is how long commands may take to end when the session ends, after CTRL_BREAK. Windows then leaves
+// about 2 s for storing their results.
 const GracePeriod = 3 * time.Second
 
-// key is the key of the context value that MarkSession sets.
-type key struct{}
+// sessionKey is the key of the context value that MarkSession sets.
+type sessionKey struct{}
 
 // MarkSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done
 // then work with every context that is derived from the result, even if that has ended earlier for another
 // reason.
-func MarkSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
+func MarkSession(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sessionKey{}, ctx)
+}
 
 // Done returns a channel that is closed when the context of MarkSession ends, for example because the
 // session ends. It returns nil if ctx is not derived from such a context.
 func Done(ctx context.Context) <-chan struct{} {
-	if marked, known := ctx.Value(key{}).(context.Context); known {
+	if marked, known := ctx.Value(sessionKey{}).(context.Context); known {
 		return marked.Done()
 	}
 	return nil
@@ -44,7 +46,7 @@ func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding
 func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
 // endedWith reports whether the context of MarkSession has ended with the given cause.
-func endedWith(ctx context.Context, why error) bool {
-	marked, known := ctx.Value(key{}).(context.Context)
-	return known && errors.Is(context.Cause(marked), why)
+func endedWith(ctx context.Context, cause error) bool {
+	marked, known := ctx.Value(sessionKey{}).(context.Context)
+	return known && errors.Is(context.Cause(marked), cause)
 }

@@ -33,45 +33,48 @@ const (
 // (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification. err
 // reports that the window could not be created. ctx is valid even then.
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
-	var session uint32
-	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil
+	var sessionID uint32
+	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &sessionID) == nil
 	// Session 0 is the session of services. No user can log off there, so no window is needed.
-	return notify(parent, level, !known || session != 0)
+	return notify(parent, level, !known || sessionID != 0)
 }
 
-// notify implements Notify. It creates a window only if windowed is true.
-func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
+// notify implements Notify.
+func notify(parent context.Context, level uintptr, createsWindow bool) (ctx context.Context, stop func(), err error) {
 	// Ignore an error, because the level only affects the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
-	w := &window{onSessionEnd: func() { cancel(ErrSessionEnding) }, onConsoleClose: func() { cancel(ErrConsoleClosed) },
-		done: make(chan struct{})}
+	w := &sessionWatcher{
+		onSessionEnd:   func() { cancel(ErrSessionEnding) },
+		onConsoleClose: func() { cancel(ErrConsoleClosed) },
+		done:           make(chan struct{}),
+	}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
 	// This handler runs before that of package signal, which does not report which event occurred.
-	setConsoleCtrlHandler.Call(console(), 1)
-	var loops sync.WaitGroup
-	loops.Go(func() { w.listen(events) })
-	if windowed {
+	setConsoleCtrlHandler.Call(consoleHandler(), 1)
+	var listeners sync.WaitGroup
+	listeners.Go(func() { w.listenToConsole(events) })
+	if createsWindow {
 		made := make(chan error)
-		loops.Go(func() { w.run(made) })
+		listeners.Go(func() { w.runWindow(made) })
 		err = <-made
 	}
 	return MarkSession(ctx), sync.OnceFunc(func() {
 		close(w.done)
-		if w.thread != 0 {
-			postThreadMessage.Call(w.thread, wmNull, 0, 0)
+		if w.threadID != 0 {
+			postThreadMessage.Call(w.threadID, wmNull, 0, 0)
 		}
-		loops.Wait()
-		setConsoleCtrlHandler.Call(console(), 0)
+		listeners.Wait()
+		setConsoleCtrlHandler.Call(consoleHandler(), 0)
 		cancel(nil)
 	}), err
 }
 
-// lastEvent is the last console event. console() returns the address of the handler that records the event.
+// lastEvent is the last console event. consoleHandler() returns the address of the handler that records the event.
 var (
-	lastEvent atomic.Uint32
-	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
+	lastEvent      atomic.Uint32
+	consoleHandler = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
 )
 
 // handleConsoleEvent records a console event. It returns 0, so that Windows also calls the next handler.
@@ -80,16 +83,16 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 	return 0
 }
 
-// window receives the notification that the session ends. An invisible window or the console delivers it.
-type window struct {
+// sessionWatcher receives the notification that the session ends. An invisible window or the console delivers it.
+type sessionWatcher struct {
 	onSessionEnd   func()
 	onConsoleClose func()
 	done           chan struct{} // closed by the function that Notify returns
-	thread         uintptr       // id of the thread that receives the window's messages
+	threadID       uintptr       // id of the thread that receives the window's messages
 }
 
-// listen waits for a notification from the console. Package os/signal sends it to the channel.
-func (w *window) listen(events chan os.Signal) {
+// listenToConsole waits for a notification from the console. Package os/signal sends it to the channel.
+func (w *sessionWatcher) listenToConsole(events chan os.Signal) {
 	defer signal.Stop(events)
 	select {
 	case <-events:
@@ -103,28 +106,28 @@ func (w *window) listen(events chan os.Signal) {
 	}
 }
 
-// run creates the window, and then sends nil or the error to the channel. It then handles the window's messages until
-// w.done is closed.
-func (w *window) run(created chan<- error) {
+// runWindow creates the window, and then sends nil or the error to windowCreated. It then handles the window's
+// messages until w.done is closed.
+func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
-	w.thread = uintptr(windows.GetCurrentThreadId())
+	w.threadID = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
-	class := &classEx{
+	class := &windowClass{
 		procedure: windows.NewCallback(w.handleMessage), module: module, name: windows.StringToUTF16Ptr("queuectl"),
 	}
 	class.size = uint32(unsafe.Sizeof(*class))
-	var window uintptr
+	var windowHandle uintptr
 	atom, _, err := registerClass.Call(uintptr(unsafe.Pointer(class)))
 	if atom != 0 {
 		defer unregisterClass.Call(atom, module)
-		window, _, err = createWindow.Call(0, atom, 0, 0, 0, 0, 0, 0, 0, 0, module, 0)
+		windowHandle, _, err = createWindow.Call(0, atom, 0, 0, 0, 0, 0, 0, 0, 0, module, 0)
 	}
-	if window == 0 {
-		created <- fmt.Errorf("cannot create the window that receives the logoff message: %w", err)
+	if windowHandle == 0 {
+		windowCreated <- fmt.Errorf("cannot create the window that receives the logoff message: %w", err)
 		return
 	}
-	defer destroyWindow.Call(window)
-	created <- nil
+	defer destroyWindow.Call(windowHandle)
+	windowCreated <- nil
 	for m := new(message); ; {
 		if more, _, _ := getMessage.Call(uintptr(unsafe.Pointer(m)), 0, 0, 0); int32(more) <= 0 {
 			return
@@ -139,9 +142,9 @@ func (w *window) run(created chan<- error) {
 }
 
 // handleMessage handles a message of the window.
-func (w *window) handleMessage(window uintptr, messageID uint32, ending, reason uintptr) uintptr {
+func (w *sessionWatcher) handleMessage(windowHandle uintptr, messageID uint32, ending, reason uintptr) uintptr {
 	// Windows sends the same message if an installer wants to replace a file. The session does not end then.
-	ofSession := reason&closeApp == 0 || reason&(logoff|critical) != 0
+	ofSession := reason&endSessionCloseApp == 0 || reason&(endSessionLogoff|endSessionCritical) != 0
 	switch {
 	case messageID == wmQueryEndSession && ofSession:
 		return 1
@@ -152,38 +155,38 @@ func (w *window) handleMessage(window uintptr, messageID uint32, ending, reason 
 	case messageID == wmQueryEndSession, messageID == wmEndSession, messageID == wmClose:
 		return 0
 	}
-	r, _, _ := defWindowProc.Call(window, uintptr(messageID), ending, reason)
+	r, _, _ := defWindowProc.Call(windowHandle, uintptr(messageID), ending, reason)
 	return r
 }
 
-// classEx has the layout of WNDCLASSEXW.
-type classEx struct {
-	size, style              uint32
-	procedure                uintptr
-	extraClass, extraWindow  int32
-	module, icon, cursor, bg uintptr
-	menu, name               *uint16
-	small                    uintptr
+// windowClass has the layout of WNDCLASSEXW.
+type windowClass struct {
+	size, style                      uint32
+	procedure                        uintptr
+	extraClass, extraWindow          int32
+	module, icon, cursor, background uintptr
+	menu, name                       *uint16
+	smallIcon                        uintptr
 }
 
 // message has the layout of MSG.
 type message struct {
 	window         uintptr
-	what           uint32
+	messageID      uint32
 	wParam, lParam uintptr
 	time, x, y     int32
 	_              uint32
 }
 
 const (
-	ctrlClose         = 2 // CTRL_CLOSE_EVENT
-	wmNull            = 0x0
-	wmClose           = 0x10
-	wmQueryEndSession = 0x11
-	wmEndSession      = 0x16
-	closeApp          = 0x1        // ENDSESSION_CLOSEAPP
-	critical          = 0x40000000 // ENDSESSION_CRITICAL
-	logoff            = 0x80000000 // ENDSESSION_LOGOFF
+	ctrlClose          = 2 // CTRL_CLOSE_EVENT
+	wmNull             = 0x0
+	wmClose            = 0x10
+	wmQueryEndSession  = 0x11
+	wmEndSession       = 0x16
+	endSessionCloseApp = 0x1        // ENDSESSION_CLOSEAPP
+	endSessionCritical = 0x40000000 // ENDSESSION_CRITICAL
+	endSessionLogoff   = 0x80000000 // ENDSESSION_LOGOFF
 )
 
 var (

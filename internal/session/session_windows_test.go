@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	findWindow       = user32.NewProc("FindWindowExW")
-	sendTimeout      = user32.NewProc("SendMessageTimeoutW")
-	getShutdownLevel = kernel32.NewProc("GetProcessShutdownParameters")
+	findWindow         = user32.NewProc("FindWindowExW")
+	sendMessageTimeout = user32.NewProc("SendMessageTimeoutW")
+	getShutdownLevel   = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
 // findOwnWindow returns the invisible window of this process, or 0 without such a window.
@@ -32,9 +32,10 @@ func findOwnWindow() (window uintptr) {
 	}
 }
 
-// send sends a message to a window and waits up to a second for the answer.
-func send(window uintptr, messageID uint32, ending, reason uintptr) (answer uintptr, answered bool) {
-	ok, _, _ := sendTimeout.Call(window, uintptr(messageID), ending, reason, 0, 1000, uintptr(unsafe.Pointer(&answer)))
+// sendMessage sends a message to a window and waits up to a second for the answer.
+func sendMessage(window uintptr, messageID uint32, wParam, lParam uintptr) (answer uintptr, answered bool) {
+	ok, _, _ := sendMessageTimeout.Call(window, uintptr(messageID), wParam, lParam, 0, 1000,
+		uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
 
@@ -63,18 +64,18 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 			{wmQueryEndSession, 0, 0, 1},
 			{wmQueryEndSession, 0, 0x80000000, 1}, // ENDSESSION_LOGOFF
 			{wmEndSession, 0, 0x80000000, 0},
-			{wmQueryEndSession, 0, closeApp, 0},
-			{wmQueryEndSession, 0, closeApp | logoff, 1},
-			{wmEndSession, 1, closeApp, 0},
+			{wmQueryEndSession, 0, endSessionCloseApp, 0},
+			{wmQueryEndSession, 0, endSessionCloseApp | endSessionLogoff, 1},
+			{wmEndSession, 1, endSessionCloseApp, 0},
 			{wmClose, 0, 0, 0},
 		} {
-			if answer, ok := send(window, c.what, c.yes, c.why); !ok || answer != c.answer || ctx.Err() != nil {
+			if answer, ok := sendMessage(window, c.what, c.yes, c.why); !ok || answer != c.answer || ctx.Err() != nil {
 				t.Errorf("%+v: %d, %v, %v", c, answer, ok, ctx.Err())
 			}
 		}
 		answered := make(chan bool)
 		go func() {
-			_, ok := send(window, wmEndSession, 1, closeApp|critical)
+			_, ok := sendMessage(window, wmEndSession, 1, endSessionCloseApp|endSessionCritical)
 			answered <- ok
 		}()
 		select {
@@ -113,7 +114,7 @@ func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
-		w := &window{onSessionEnd: func() { got <- "ends" }, onConsoleClose: func() { got <- "closes" },
+		w := &sessionWatcher{onSessionEnd: func() { got <- "ends" }, onConsoleClose: func() { got <- "closes" },
 			done: make(chan struct{})}
 		events := make(chan os.Signal, 1)
 		if handleConsoleEvent(event) != 0 {
@@ -122,7 +123,7 @@ func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 		events <- syscall.SIGTERM
 		close(w.done)
 		for len(got) == 0 && len(events) > 0 {
-			w.listen(events)
+			w.listenToConsole(events)
 		}
 		if how := <-got; how != want {
 			t.Errorf("event %d %s, want %s", event, how, want)

@@ -11,10 +11,10 @@ import (
 // MaxBytes is the longest path that fits into a socket's address, in bytes.
 const MaxBytes = 107
 
-// ShortPath returns a path to the same file that fits into a socket's address. For a long path, the result goes
-// through a descriptor of the directory, which works only on Linux. The result is valid until the caller calls
-// done.
-func ShortPath(path string) (short string, done func(), err error) {
+// ShortPath returns a path to the same file that fits into a socket's address. For a long path, the result
+// goes through a descriptor of the directory, which works only on Linux. The result is valid until the caller
+// calls release.
+func ShortPath(path string) (shortPath string, release func(), err error) {
 	if len(path) <= MaxBytes {
 		return path, func() {}, nil
 	}

@@ -23,14 +23,14 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// stopExtension is how much time a stopping service requests from the service manager in one message. The service must
-// request more before that time has passed.
-const stopExtension = 40 * time.Second
+// stopTimeoutExtension is how much time a stopping service requests from the service manager in one message. The
+// service must request more before that time has passed.
+const stopTimeoutExtension = 40 * time.Second
 
 // ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least
 // every 15 seconds while the service is stopping.
 func ExtendStopTimeout() {
-	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(stopExtension.Microseconds(), 10))
+	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(stopTimeoutExtension.Microseconds(), 10))
 }
 
 // Log writes a message with fields to the journal. It returns an error if there is no journal or
@@ -43,31 +43,31 @@ func Log(message string, priority int, fields map[string]string) error {
 // sd_listen_fds(3).
 const firstSocketFD = 3
 
-// WebSocketName is the name (FileDescriptorName= of systemd.socket(5)) of sockets for the dashboard.
-const WebSocketName = "web"
+// DashboardSocketName is the name (FileDescriptorName= of systemd.socket(5)) of sockets for the dashboard.
+const DashboardSocketName = "web"
 
 // Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
-	Control  *net.UnixListener // nil if the service manager has opened none
-	Web      []net.Listener    // sockets with the name WebSocketName
-	Unusable []error           // errors of descriptors that cannot be used
+	Control      *net.UnixListener // nil if the service manager has opened none
+	Web          []net.Listener    // sockets with the name DashboardSocketName
+	SocketErrors []error           // errors of descriptors that cannot be used
 }
 
 // InheritedSockets returns the sockets that the service manager has passed to this process. It can be called
 // only once. It closes sockets that it cannot use.
 func InheritedSockets() (Sockets, error) {
-	var has Sockets
+	var result Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		os.Unsetenv(name) // child processes must not inherit these variables
 	}
 	if pid != strconv.Itoa(os.Getpid()) {
-		return has, nil
+		return result, nil
 	}
 	sockets, err := strconv.Atoi(n)
 	if err != nil {
-		return has, fmt.Errorf("the environment variable LISTEN_FDS is %q, but must be the number of sockets that systemd "+
-			"passes to the service; correct it or unset it", n)
+		return result, fmt.Errorf("the environment variable LISTEN_FDS is %q, but must be the number of sockets "+
+			"that systemd passes to the service; correct it or unset it", n)
 	}
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocketFD+fd), "socket")
@@ -77,7 +77,7 @@ func InheritedSockets() (Sockets, error) {
 			if call, ok := errors.AsType[*os.SyscallError](err); ok { // leave out the names that package net adds
 				err = call.Err
 			}
-			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocketFD+fd, err))
+			result.SocketErrors = append(result.SocketErrors, fmt.Errorf("file descriptor %d: %w", firstSocketFD+fd, err))
 			continue
 		}
 		u, unix := l.(*net.UnixListener)
@@ -85,15 +85,15 @@ func InheritedSockets() (Sockets, error) {
 			u.SetUnlinkOnClose(false)
 		}
 		switch {
-		case fd < len(names) && names[fd] == WebSocketName:
-			has.Web = append(has.Web, l)
-		case unix && has.Control == nil:
-			has.Control = u
+		case fd < len(names) && names[fd] == DashboardSocketName:
+			result.Web = append(result.Web, l)
+		case unix && result.Control == nil:
+			result.Control = u
 		default:
 			l.Close()
 		}
 	}
-	return has, nil
+	return result, nil
 }
 
 // maxSockets is the largest number of sockets that InheritedSockets accepts.

@@ -49,16 +49,16 @@ func (c *Controls) addIfModeChange(s string) {
 		return
 	}
 	if i := slices.Index(c.sequences, s); i >= 0 {
-		c.drop(i)
+		c.dropSequence(i)
 	}
 	c.sequences, c.sequenceBytes = append(c.sequences, s), c.sequenceBytes+len(s)
 	for c.sequenceBytes > maxControlsBytes || len(c.sequences) > maxSequences {
-		c.drop(0)
+		c.dropSequence(0)
 	}
 }
 
-// drop removes the sequence at index i.
-func (c *Controls) drop(i int) {
+// dropSequence removes the sequence at index i.
+func (c *Controls) dropSequence(i int) {
 	c.sequenceBytes -= len(c.sequences[i])
 	c.sequences = slices.Delete(c.sequences, i, i+1)
 }

@@ -62,29 +62,29 @@ func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 // which programs redraw a progress line.
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 
-// EscapeExcept replaces control characters by readable escape sequences. It keeps the characters in plain and,
-// if colours is true, the sequences that ColourLength recognises.
-func EscapeExcept(s, plain string, colours bool) string {
-	// stays says which ASCII bytes are kept. A table is fast, and jobs print mostly ASCII.
-	var stays [256]bool
+// EscapeExcept replaces control characters by readable escape sequences. It keeps the characters in allowedChars
+// and, if keepColours is true, the sequences that ColourLength recognises.
+func EscapeExcept(s, allowedChars string, keepColours bool) string {
+	// keepByte says which ASCII bytes are kept. A table is fast, and jobs print mostly ASCII.
+	var keepByte [256]bool
 	for c := ' '; c <= '~'; c++ {
-		stays[c] = true
+		keepByte[c] = true
 	}
-	for i := range len(plain) {
-		stays[plain[i]] = true
+	for i := range len(allowedChars) {
+		keepByte[allowedChars[i]] = true
 	}
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); {
 		shown := i
-		for i < len(s) && stays[s[i]] {
+		for i < len(s) && keepByte[s[i]] {
 			i++
 		}
 		b.WriteString(s[shown:i])
 		if i == len(s) {
 			break
 		}
-		if n := ColourLength(s[i:]); n > 0 && colours {
+		if n := ColourLength(s[i:]); n > 0 && keepColours {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue

@@ -11,9 +11,9 @@ var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f",
 
 // Indent indents all lines of a text except the first, so that no line of the text looks like one of queuectl's
 // own.
-func Indent(text string, indent int) string {
+func Indent(text string, indentColumns int) string {
 	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
-	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indentColumns))
 }
 
 // OneLine returns a text as one line. It replaces each white-space character by a space.

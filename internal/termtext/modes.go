@@ -22,8 +22,8 @@ import (
 type Modes struct {
 	changes     []change // sorted by their first occurrence; Restore reverts them in reverse order
 	scanner     scanner
-	vt52        bool // the terminal understands only the sequences of a VT52
-	saved       bool // the cursor was saved
+	vt52Mode    bool // the terminal understands only the sequences of a VT52
+	cursorSaved bool
 	cursorMoved bool // the program has moved the cursor to a position on the screen
 }
 
@@ -32,9 +32,9 @@ type change struct {
 	name string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
 	redo string // sequence that makes the change again
 	undo string // sequence that reverts the change
-	// saved means that the program has saved this changed state, with the cursor or as a mode. It may restore
+	// isSaved means that the program has saved this changed state, with the cursor or as a mode. It may restore
 	// the state at any time, so Restore always undoes the change.
-	saved bool
+	isSaved bool
 }
 
 // maxChanges bounds how many changes are kept. A new private mode that is not in watchedModes is kept only
@@ -57,12 +57,12 @@ const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 10
 // alternateScreens lists the private modes that select the alternate screen, which full-screen programs use.
 const alternateScreens = " 47 1047 1049 "
 
-// cancel ends an incomplete sequence or string. It consists of CAN, for most terminals, and the string
+// cancelSequence ends an incomplete sequence or string. It consists of CAN, for most terminals, and the string
 // terminator, for terminals that ignore CAN inside a string.
-const cancel = "\x18\x1b\\"
+const cancelSequence = "\x18\x1b\\"
 
-// contains reports whether a list of words, with spaces around each, contains a word.
-func contains(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
+// hasWord reports whether a list of words, with spaces around each, contains a word.
+func hasWord(words, word string) bool { return word != "" && strings.Contains(words, " "+word+" ") }
 
 // Write processes the next piece of output.
 func (m *Modes) Write(data []byte) {
@@ -73,9 +73,9 @@ func (m *Modes) Write(data []byte) {
 func (m *Modes) apply(s string) {
 	switch {
 	case s == "\x0e" || s == "\x0f":
-		m.set("GL", "\x0e", "\x0f", s == "\x0e")
+		m.setProperty("GL", "\x0e", "\x0f", s == "\x0e")
 	case s == "\x1bP=1s" || s == "\x1bP=2s": // these strings are the older form of synchronized output
-		m.set("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
+		m.setProperty("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
 	case s[1] == '[':
 		m.applyCSI(s[2:])
 	case s[1] == ']':
@@ -91,19 +91,19 @@ func (m *Modes) applyOSC(text string) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case strings.HasPrefix(text, "P"): // the Linux console's palette; no terminator ends this string
-		m.set("]P", "", "\x1b]R\x1b\\", true)
+		m.setProperty("]P", "", "\x1b]R\x1b\\", true)
 	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
 	case n == 4 || n == 5 || n >= 10 && n <= 19:
-		m.set("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
+		m.setProperty("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
 	case value == "" && n > 100:
-		m.set("]"+strconv.Itoa(n-100), "", "", false)
+		m.setProperty("]"+strconv.Itoa(n-100), "", "", false)
 	case n == 8: // a hyperlink; its parameters and address follow, and without an address the link ends
 		_, address, _ := strings.Cut(value, ";")
-		m.set("]8", "", "\x1b]8;;\a", address != "")
+		m.setProperty("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
-		m.set("]22", "", "\x1b]22;\a", value != "")
+		m.setProperty("]22", "", "\x1b]22;\a", value != "")
 	case n == 9 && strings.HasPrefix(value, "4;"): // progress, which terminals show in the taskbar
-		m.set("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
+		m.setProperty("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
 	}
 }
 
@@ -112,31 +112,31 @@ func (m *Modes) applyEscape(s string) {
 	switch s {
 	case "c": // a reset undoes all changes except those of the palette
 		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
-		m.vt52, m.saved, m.cursorMoved = false, false, false
+		m.vt52Mode, m.cursorSaved, m.cursorMoved = false, false, false
 	case "=", ">":
-		m.set("=", "\x1b=", "\x1b>", s == "=")
+		m.setProperty("=", "\x1b=", "\x1b>", s == "=")
 	case "<":
-		m.vt52 = false
+		m.vt52Mode = false
 	case "7":
 		m.saveCursor()
 	case "n", "o":
-		m.set("GL", "\x1b"+s, "\x0f", true)
+		m.setProperty("GL", "\x1b"+s, "\x0f", true)
 	case "~", "}", "|":
-		m.set("GR", "\x1b"+s, "\x1b}", s != "}")
+		m.setProperty("GR", "\x1b"+s, "\x1b}", s != "}")
 	case " F", " G":
-		m.set(" F", "\x1b G", "\x1b F", s == " G")
+		m.setProperty(" F", "\x1b G", "\x1b F", s == " G")
 	case "%@", "%G":
-		m.set("%", "\x1b%@", "\x1b%G", s == "%@")
+		m.setProperty("%", "\x1b%@", "\x1b%G", s == "%@")
 	case "V", "W":
-		m.set("V", "", "\x1bW", s == "V")
+		m.setProperty("V", "", "\x1bW", s == "V")
 	case "l", "m":
-		m.set("l", "\x1bl", "\x1bm", s == "l")
+		m.setProperty("l", "\x1bl", "\x1bm", s == "l")
 	case "H":
-		m.set("tabs", "", "", true)
+		m.setProperty("tabs", "", "", true)
 	default:
 		if i := strings.IndexByte("()*+-./", s[0]); i >= 0 {
 			g := string("()*+)*+"[i])
-			m.set(g, "\x1b"+s, "\x1b"+g+"B", s != g+"B")
+			m.setProperty(g, "\x1b"+s, "\x1b"+g+"B", s != g+"B")
 		}
 	}
 }
@@ -157,24 +157,24 @@ func (m *Modes) applyCSI(s string) {
 			}
 		}
 	case "m":
-		m.set("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
+		m.setProperty("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
 	case " q", `"q`, "q", "$}", "$~", "*x", "?c", ">s": // cursor, protection, lights, status line etc.
-		m.set(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
+		m.setProperty(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
 	case ">p":
-		m.set(">p", whole, "\x1b[>1p", first != "1" && first != "")
+		m.setProperty(">p", whole, "\x1b[>1p", first != "1" && first != "")
 	case ">m", ">f": // these set how keys are reported; without a value they restore the default
-		m.set(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
+		m.setProperty(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
 	case ">n":
-		m.set(">m"+first, whole, "\x1b[>"+first+"m", true)
+		m.setProperty(">m"+first, whole, "\x1b[>"+first+"m", true)
 	case ">t", ">T":
-		m.set(">t"+params, whole, "\x1b[>"+params+"T", tail == "t")
+		m.setProperty(">t"+params, whole, "\x1b[>"+params+"T", tail == "t")
 	case "r":
-		m.set("r", "\x1b7"+whole+"\x1b8", "\x1b7\x1b[r\x1b8", params != "")
+		m.setProperty("r", "\x1b7"+whole+"\x1b8", "\x1b7\x1b[r\x1b8", params != "")
 	case "g":
-		m.set("tabs", "", "", true)
+		m.setProperty("tabs", "", "", true)
 	case "s":
 		// While mode 69 is on, the sequence sets margins instead. The end of that mode removes them.
-		if m.find("?69") < 0 {
+		if m.changeIndex("?69") < 0 {
 			m.saveCursor()
 		}
 	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
@@ -182,9 +182,9 @@ func (m *Modes) applyCSI(s string) {
 	case "t": // these sequences push and pop the window's title
 		switch first {
 		case "22":
-			m.push("t", whole, "\x1b[23"+params[2:]+"t")
+			m.pushLevel("t", whole, "\x1b[23"+params[2:]+"t")
 		case "23":
-			m.pop("t", 1)
+			m.popLevels("t", 1)
 		}
 	case "H", "f", "d":
 		m.cursorMoved = true
@@ -195,33 +195,33 @@ func (m *Modes) applyCSI(s string) {
 // of a private mode is "?".
 func (m *Modes) applyMode(prefix, n string, operation byte) {
 	name, private := prefix+n, prefix == "?"
-	usual := contains(defaultOnModes, n)
+	usual := hasWord(defaultOnModes, n)
 	if !private {
 		// Of these modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
-		usual = contains(" 12 34 ", n)
+		usual = hasWord(" 12 34 ", n)
 	}
-	on, i := operation == 'h', m.find(name)
+	on, i := operation == 'h', m.changeIndex(name)
 	switch {
-	case !private && !usual && !contains(" 2 4 20 ", n): // this ANSI mode is not tracked
+	case !private && !usual && !hasWord(" 2 4 20 ", n): // this ANSI mode is not tracked
 	case operation == 'r':
 	case operation == 's':
 		if i >= 0 {
-			m.changes[i].saved = true
+			m.changes[i].isSaved = true
 		}
 	case name == "?2":
-		m.vt52 = !on
+		m.vt52Mode = !on
 	case name == "?1048":
 		m.saveCursor()
-	case private && contains(alternateScreens, n) && !on:
+	case private && hasWord(alternateScreens, n) && !on:
 		for _, other := range strings.Fields(alternateScreens) {
-			m.set("?"+other, "", "", false)
+			m.setProperty("?"+other, "", "", false)
 		}
 		m.changes = slices.DeleteFunc(m.changes, func(c change) bool {
 			return c.name == "u alternate" ||
 				c.name == "=u alternate"
 		})
 	default:
-		undo := "\x1b[" + name + setOrReset(!on)
+		undo := "\x1b[" + name + modeSuffix(!on)
 		switch {
 		// The sequence that undoes mode 6 also moves the cursor to the top. The next program must not print there, so
 		// move the cursor to the bottom.
@@ -229,15 +229,15 @@ func (m *Modes) applyMode(prefix, n string, operation byte) {
 			undo += "\x1b[999H"
 		case name == "?1049":
 			m.saveCursor()
-		case private && contains(alternateScreens, n) && m.saved:
+		case private && hasWord(alternateScreens, n) && m.cursorSaved:
 			undo += "\x1b8"
 		}
-		m.set(name, "\x1b["+name+setOrReset(on), undo, on != usual)
+		m.setProperty(name, "\x1b["+name+modeSuffix(on), undo, on != usual)
 	}
 }
 
-// setOrReset returns the last character of the sequence that sets a mode or, if on is false, resets it.
-func setOrReset(on bool) string {
+// modeSuffix returns the last character of the sequence that sets a mode or, if on is false, resets it.
+func modeSuffix(on bool) string {
 	if on {
 		return "h"
 	}
@@ -245,38 +245,38 @@ func setOrReset(on bool) string {
 }
 
 // applyKeyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
-func (m *Modes) applyKeyboard(operation, params, whole string) {
+func (m *Modes) applyKeyboard(operation, params, sequence string) {
 	screen := ""
 	if m.usesAlternateScreen() {
 		screen = " alternate"
 	}
 	switch operation {
 	case ">":
-		m.push("u"+screen, whole, "\x1b[<u")
+		m.pushLevel("u"+screen, sequence, "\x1b[<u")
 	case "<":
 		n, err := strconv.Atoi(params)
 		if err != nil {
 			n = 1
 		}
-		m.pop("u"+screen, n)
+		m.popLevels("u"+screen, n)
 	default:
-		m.set("=u"+screen, whole, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
+		m.setProperty("=u"+screen, sequence, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
 	}
 }
 
-// find returns the index of the change of a property, or -1.
-func (m *Modes) find(name string) int {
+// changeIndex returns the index of the change of a property, or -1.
+func (m *Modes) changeIndex(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set records whether a property differs from its state after a reset. The sequence redo repeats the change, and undo
-// reverts it.
-func (m *Modes) set(name, redo, undo string, changed bool) {
-	i := m.find(name)
+// setProperty records whether a property differs from its state after a reset. The sequence redo repeats the
+// change, and undo reverts it.
+func (m *Modes) setProperty(name, redo, undo string, isChanged bool) {
+	i := m.changeIndex(name)
 	switch {
-	case i < 0 && changed:
+	case i < 0 && isChanged:
 		most := 2 * maxChanges
-		if n, private := strings.CutPrefix(name, "?"); private && !contains(watchedModes, n) {
+		if n, private := strings.CutPrefix(name, "?"); private && !hasWord(watchedModes, n) {
 			most = maxChanges
 		} else if private {
 			most = 3 * maxChanges
@@ -285,24 +285,24 @@ func (m *Modes) set(name, redo, undo string, changed bool) {
 			m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
 		}
 	case i < 0:
-	case changed:
+	case isChanged:
 		m.changes[i].redo = redo
-	case m.changes[i].saved:
+	case m.changes[i].isSaved:
 		m.changes[i].redo = ""
 	default:
 		m.changes = slices.Delete(m.changes, i, i+1)
 	}
 }
 
-// push adds a level to a stack, and pop removes the last n levels.
-func (m *Modes) push(name, redo, undo string) {
+// pushLevel adds a level to a stack, and popLevels removes the last n levels.
+func (m *Modes) pushLevel(name, redo, undo string) {
 	if len(m.changes) < 2*maxChanges {
 		m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
 	}
 }
 
-// pop removes the last n changes of a property.
-func (m *Modes) pop(name string, n int) {
+// popLevels removes the last n changes of a property.
+func (m *Modes) popLevels(name string, n int) {
 	for i := len(m.changes) - 1; i >= 0 && n > 0; i-- {
 		if m.changes[i].name == name {
 			m.changes = slices.Delete(m.changes, i, i+1)
@@ -313,16 +313,16 @@ func (m *Modes) pop(name string, n int) {
 
 // saveCursor records that colours and character sets are saved with the cursor.
 func (m *Modes) saveCursor() {
-	m.saved = true
+	m.cursorSaved = true
 	for i := range m.changes {
-		if contains(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].name) {
-			m.changes[i].saved = true
+		if hasWord(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].name) {
+			m.changes[i].isSaved = true
 		}
 	}
 }
 
 func (m *Modes) usesAlternateScreen() bool {
-	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
+	return m.changeIndex("?47") >= 0 || m.changeIndex("?1047") >= 0 || m.changeIndex("?1049") >= 0
 }
 
 // FullScreen reports whether the program draws the whole screen, like an editor. A client that attaches to such
@@ -335,7 +335,7 @@ func (m *Modes) Replay() string {
 	for _, c := range m.changes {
 		b.WriteString(c.redo)
 	}
-	if m.vt52 {
+	if m.vt52Mode {
 		b.WriteString("\x1b[?2l")
 	}
 	return b.String()
@@ -345,9 +345,9 @@ func (m *Modes) Replay() string {
 func (m *Modes) Restore(columns int) string {
 	var b strings.Builder
 	if len(m.scanner.pendingBytes) > 0 {
-		b.WriteString(cancel)
+		b.WriteString(cancelSequence)
 	}
-	if m.vt52 {
+	if m.vt52Mode {
 		b.WriteString("\x1b<")
 	}
 	for _, c := range slices.Backward(m.changes) {

@@ -106,16 +106,16 @@ func TestModesAreUndone(t *testing.T) {
 		}
 		var undone Modes
 		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") &&
-			!anySaved(&undone) && undone.Restore(20) != "" {
+			!hasSavedChange(&undone) && undone.Restore(20) != "" {
 			t.Errorf("%s: after %q and %q, this mode is still set: %q", c.name, c.printed, c.undo, undone.Restore(20))
 		}
 	}
 }
 
-// anySaved reports whether the program has saved any of the changes.
-func anySaved(m *Modes) bool {
+// hasSavedChange reports whether the program has saved any of the changes.
+func hasSavedChange(m *Modes) bool {
 	for _, c := range m.changes {
-		if c.saved {
+		if c.isSaved {
 			return true
 		}
 	}

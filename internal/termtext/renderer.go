@@ -34,18 +34,18 @@ type Renderer struct {
 	Colours      bool // keep colour sequences in the result
 	StartsMidway bool // the text begins in the middle of an output, possibly on the alternate screen
 
-	partialInput  string          // incomplete character or sequence
-	inString      bool            // the output is inside a string for the terminal, such as a title
-	output        strings.Builder // finished lines
-	cells         []cell
-	column        int     // column of the cursor
-	savedColumn   int     // column that the program has saved
-	style         string  // colour sequences that apply to the next character
-	lineDrawing   [2]bool // whether character set 0 or 1 contains line drawings
-	charset       int     // the active character set
-	onAlternate   bool    // the alternate screen is active
-	usedAlternate bool    // the alternate screen has been entered or left before
-	lastCharacter string  // the last printed character, which a sequence can repeat
+	partialInput        string          // incomplete character or sequence
+	inString            bool            // the output is inside a string for the terminal, such as a title
+	output              strings.Builder // finished lines
+	cells               []cell
+	column              int     // column of the cursor
+	savedColumn         int     // column that the program has saved
+	style               string  // colour sequences that apply to the next character
+	lineDrawing         [2]bool // whether character set 0 or 1 contains line drawings
+	charset             int     // the active character set
+	onAlternateScreen   bool    // the alternate screen is active
+	usedAlternateScreen bool    // the alternate screen has been entered or left before
+	lastCharacter       string  // the last printed character, which a sequence can repeat
 }
 
 // cell is one column of the line.
@@ -55,8 +55,8 @@ type cell struct {
 }
 
 // RenderText returns a text as a Renderer shows it. The text is the last part of an output.
-func RenderText(text string, colours bool) string {
-	r := Renderer{Colours: colours, StartsMidway: true}
+func RenderText(text string, keepColours bool) string {
+	r := Renderer{Colours: keepColours, StartsMidway: true}
 	return r.Write(text) + r.End()
 }
 
@@ -139,7 +139,7 @@ func (r *Renderer) consume(text string) int {
 		r.inString = true
 	case char >= 0x80 && char <= 0x9f:
 	case CharacterWidth(char) == 0:
-		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternate && i >= 0 &&
+		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternateScreen && i >= 0 &&
 			len(r.cells[i].text) < maxCellBytes {
 			r.cells[i].text += string(char)
 		}
@@ -157,7 +157,7 @@ func (r *Renderer) processControl(c byte) {
 	switch {
 	case c == 0x0e || c == 0x0f:
 		r.charset = int(0x0f - c)
-	case r.onAlternate:
+	case r.onAlternateScreen:
 	case c == '\n', c == '\v', c == '\f':
 		r.finishLine("\n", 0)
 	case c == '\r':
@@ -190,7 +190,7 @@ func (r *Renderer) processEscape(text string) int {
 	case 'D', 'E', 'M':
 		r.moveToOtherLine(0)
 	case 'c':
-		r.lineDrawing, r.charset, r.onAlternate, r.style = [2]bool{}, 0, false, ""
+		r.lineDrawing, r.charset, r.onAlternateScreen, r.style = [2]bool{}, 0, false, ""
 		r.moveToOtherLine(0)
 	default:
 		end, complete := sequenceEnd(text, 1, '0')
@@ -202,25 +202,25 @@ func (r *Renderer) processEscape(text string) int {
 	return 2
 }
 
-// processSequence processes a control sequence whose parameters begin at text[at]. It returns the index after the
-// sequence.
-func (r *Renderer) processSequence(text string, at int) int {
-	end, complete := sequenceEnd(text, at, '@')
+// processSequence processes a control sequence whose parameters begin at text[paramsStart]. It returns the index
+// after the sequence.
+func (r *Renderer) processSequence(text string, paramsStart int) int {
+	end, complete := sequenceEnd(text, paramsStart, '@')
 	if complete {
-		r.applySequence(text[at:end-1], text[end-1])
+		r.applySequence(text[paramsStart:end-1], text[end-1])
 	}
 	return end
 }
 
-// sequenceEnd returns the index after a sequence whose parameters begin at text[at]. The first byte from minFinal to
-// '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the index after the bytes to
-// drop. It returns 0 if the text ends first.
-func sequenceEnd(text string, at int, minFinal byte) (end int, complete bool) {
-	for i := at; i < len(text); i++ {
+// sequenceEnd returns the index after a sequence whose parameters begin at text[paramsStart]. The first byte from
+// minFinalByte to '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the
+// index after the bytes to drop. It returns 0 if the text ends first.
+func sequenceEnd(text string, paramsStart int, minFinalByte byte) (end int, complete bool) {
+	for i := paramsStart; i < len(text); i++ {
 		switch c := text[i]; {
 		case c < ' ' || c > '~':
 			return i, false
-		case c >= minFinal:
+		case c >= minFinalByte:
 			return i + 1, true
 		case i > maxSequenceBytes:
 			return i, false
@@ -254,12 +254,12 @@ func (r *Renderer) applySequence(params string, final byte) {
 	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
 		for mode := range strings.SplitSeq(list, ";") {
 			if mode == "47" || mode == "1047" || mode == "1049" {
-				r.setAlternate(final == 'h')
+				r.setAlternateScreen(final == 'h')
 			}
 		}
 		return
 	}
-	if r.onAlternate || strings.Trim(params, "0123456789;:") != "" {
+	if r.onAlternateScreen || strings.Trim(params, "0123456789;:") != "" {
 		return
 	}
 	first, second, _ := strings.Cut(params, ";")
@@ -293,7 +293,7 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'X':
 		r.erase(r.column, min(r.column+n, len(r.cells)))
 	case 'P', '@':
-		r.shift(n, final == '@')
+		r.shiftCells(n, final == '@')
 	case 'b':
 		char, _ := utf8.DecodeRuneInString(r.lastCharacter)
 		for i := 0; i < n && r.lastCharacter != ""; i++ {
@@ -302,14 +302,14 @@ func (r *Renderer) applySequence(params string, final byte) {
 	}
 }
 
-// setAlternate enters or leaves the alternate screen. If the program leaves it without having entered it, the
+// setAlternateScreen enters or leaves the alternate screen. If the program leaves it without having entered it, the
 // earlier text was on that screen and is dropped.
-func (r *Renderer) setAlternate(on bool) {
-	if !on && r.StartsMidway && !r.usedAlternate {
+func (r *Renderer) setAlternateScreen(on bool) {
+	if !on && r.StartsMidway && !r.usedAlternateScreen {
 		r.output.Reset()
 		r.cells, r.column = r.cells[:0], 0
 	}
-	r.onAlternate, r.usedAlternate = on, true
+	r.onAlternateScreen, r.usedAlternateScreen = on, true
 }
 
 // applyColour applies a colour sequence.
@@ -342,7 +342,7 @@ func (r *Renderer) moveTo(column int) {
 // moveToOtherLine moves the cursor to a column of another line. It finishes the current line, unless that is
 // empty.
 func (r *Renderer) moveToOtherLine(column int) {
-	if r.onAlternate {
+	if r.onAlternateScreen {
 		return
 	}
 	if len(r.cells) > 0 {
@@ -351,19 +351,19 @@ func (r *Renderer) moveToOtherLine(column int) {
 	r.column = column
 }
 
-// finishLine outputs the current line followed by end, and moves the cursor to a column of the next line.
-func (r *Renderer) finishLine(end string, column int) {
-	r.output.WriteString(r.Line() + end)
+// finishLine outputs the current line followed by lineEnd, and moves the cursor to a column of the next line.
+func (r *Renderer) finishLine(lineEnd string, column int) {
+	r.output.WriteString(r.Line() + lineEnd)
 	r.cells, r.column = r.cells[:0], column
 }
 
 // putCharacter puts a character at the cursor.
 func (r *Renderer) putCharacter(text string, columns int) {
-	if r.onAlternate {
+	if r.onAlternateScreen {
 		return
 	}
 	r.lastCharacter = text
-	r.pad(r.column + columns)
+	r.padTo(r.column + columns)
 	r.erase(r.column, r.column+columns)
 	for range columns {
 		r.cells[r.column] = cell{text, r.style}
@@ -375,8 +375,8 @@ func (r *Renderer) putCharacter(text string, columns int) {
 	}
 }
 
-// pad appends spaces up to a column.
-func (r *Renderer) pad(column int) {
+// padTo appends spaces up to a column.
+func (r *Renderer) padTo(column int) {
 	for len(r.cells) < column {
 		r.cells = append(r.cells, cell{text: " "})
 	}
@@ -392,20 +392,21 @@ func (r *Renderer) characterStart(column int) int {
 
 // erase replaces columns with spaces. If it erases one half of a wide character, it erases the
 // other half too.
-func (r *Renderer) erase(from, to int) {
-	if from >= to {
+func (r *Renderer) erase(firstColumn, endColumn int) {
+	if firstColumn >= endColumn {
 		return
 	}
-	for from = r.characterStart(from); from < to || from < len(r.cells) && r.cells[from].text == ""; from++ {
-		r.cells[from] = cell{text: " "}
+	for firstColumn = r.characterStart(firstColumn); firstColumn < endColumn ||
+		firstColumn < len(r.cells) && r.cells[firstColumn].text == ""; firstColumn++ {
+		r.cells[firstColumn] = cell{text: " "}
 	}
 }
 
-// eraseLine erases a part of the line: from the cursor to the end if which is 0, up to the cursor if it is 1, and
-// otherwise the whole line.
-func (r *Renderer) eraseLine(which int) {
+// eraseLine erases a part of the line: from the cursor to the end if eraseMode is 0, up to the cursor if it is 1,
+// and otherwise the whole line.
+func (r *Renderer) eraseLine(eraseMode int) {
 	end := min(r.column, len(r.cells))
-	switch which {
+	switch eraseMode {
 	case 0:
 		r.erase(end, len(r.cells))
 		r.cells = r.cells[:end]
@@ -416,8 +417,8 @@ func (r *Renderer) eraseLine(which int) {
 	}
 }
 
-// shift inserts n spaces at the cursor or, if insert is false, deletes n columns there.
-func (r *Renderer) shift(n int, insert bool) {
+// shiftCells inserts n spaces at the cursor or, if insert is false, deletes n columns there.
+func (r *Renderer) shiftCells(n int, insert bool) {
 	if r.column >= len(r.cells) {
 		return
 	}
@@ -427,7 +428,7 @@ func (r *Renderer) shift(n int, insert bool) {
 		}
 		rest := slices.Clone(r.cells[r.column:])
 		r.cells = r.cells[:r.column]
-		r.pad(r.column + n)
+		r.padTo(r.column + n)
 		r.cells = append(r.cells, rest...)
 		r.cells = r.cells[:min(len(r.cells), maxLineColumns-1)]
 		return

@@ -6,35 +6,35 @@ import "strings"
 // VT500 terminal. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
 	pendingBytes []byte // the beginning of an incomplete sequence or string
-	c1           bool   // the last byte may be the first half of a C1 control character, like U+009B
+	maybeC1      bool   // the last byte may be the first half of a C1 control character, like U+009B
 }
 
 // maxControlBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
 // string is truncated.
 const maxControlBytes = 256
 
-// write processes the next piece of output. It calls found(item) for each complete item. An item is SO, SI, a
+// write processes the next piece of output. It calls handleItem(item) for each complete item. An item is SO, SI, a
 // sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character
 // counts as the equivalent ESC and byte.
-func (s *scanner) write(data []byte, found func(string)) {
+func (s *scanner) write(data []byte, handleItem func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
-		if len(s.pendingBytes) == 0 && !s.c1 && c >= ' ' && c != 0xc2 {
+		if len(s.pendingBytes) == 0 && !s.maybeC1 && c >= ' ' && c != 0xc2 {
 			continue
 		}
-		s.consume(c, found)
+		s.consume(c, handleItem)
 	}
 }
 
 // consume processes one byte for write.
-func (s *scanner) consume(c byte, found func(string)) {
-	c1 := s.c1 && c >= 0x80 && c <= 0x9f
-	s.c1 = c == 0xc2
+func (s *scanner) consume(c byte, handleItem func(string)) {
+	c1 := s.maybeC1 && c >= 0x80 && c <= 0x9f
+	s.maybeC1 = c == 0xc2
 	inString := len(s.pendingBytes) > 1 && beginsString(s.pendingBytes[1])
 	switch {
 	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pendingBytes[1] == ']':
 		if inString {
-			found(string(s.pendingBytes))
+			handleItem(string(s.pendingBytes))
 		}
 		s.pendingBytes = s.pendingBytes[:0]
 		if c1 {
@@ -48,7 +48,7 @@ func (s *scanner) consume(c byte, found func(string)) {
 		return
 	case inString:
 	case c == 0x0e || c == 0x0f:
-		found(string(c))
+		handleItem(string(c))
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
@@ -64,7 +64,7 @@ func (s *scanner) consume(c byte, found func(string)) {
 		return
 	}
 	if whole {
-		found(string(s.pendingBytes))
+		handleItem(string(s.pendingBytes))
 	}
 	s.pendingBytes = s.pendingBytes[:0]
 }

@@ -13,8 +13,8 @@ const (
 )
 
 // LayOut returns the lines of a table with the given column widths. It omits columns of width 0, and calls
-// paint(column, cell) to colour each cell.
-func LayOut(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
+// colourCell to colour each cell.
+func LayOut(rows [][]string, widths []int, colourCell func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
@@ -22,7 +22,7 @@ func LayOut(rows [][]string, widths []int, paint func(column int, cell string) s
 				continue
 			}
 			cell = Truncate(cell, widths[i])
-			b.WriteString(paint(i, cell))
+			b.WriteString(colourCell(i, cell))
 			b.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+columnGap))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
@@ -41,25 +41,25 @@ func Widths(rows [][]string) []int {
 	return widths
 }
 
-// FitColumns computes column widths so that the table fits into limit columns of the terminal. A column of
+// FitColumns computes column widths so that the table fits into maxColumns columns of the terminal. A column of
 // width 0 is omitted. FitColumns never omits the first and the last column, which hold the row's name and its
-// main text. If chosen is true, it omits no column.
+// main text. If userChosen is true, it omits no column.
 //
 // For example, columns of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns of the terminal. They get the
 // widths 2, 10, 8, 0, 0 and 14: FitColumns omits two columns and cuts the last one.
-func FitColumns(widths []int, limit int, chosen bool) []int {
+func FitColumns(widths []int, maxColumns int, userChosen bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
 	for i, w := range widths {
 		got[i] = w
-		if chosen {
+		if userChosen {
 			got[i] = min(w, minChosenColumnWidth)
 		} else if w > uncutColumnWidth {
 			got[i] = minColumnWidth
 		}
 		used += got[i] + columnGap
 	}
-	for ; used > limit && shown > 2; shown-- {
+	for ; used > maxColumns && shown > 2; shown-- {
 		// Omit the last uncut column that is wider than minColumnWidth, such as a time. Without such a column, omit
 		// the last column that may be omitted.
 		out, time := 0, false
@@ -71,14 +71,14 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > limit; used-- { // no column can be omitted any more, so cut the wider of the first and the last one
+	for ; used > maxColumns; used-- { // no column can be omitted any more, so cut the wider of the first and the last one
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < limit; used++ { // give each unused column of the terminal to the narrowest cut column
+	for ; used < maxColumns; used++ { // give each unused column of the terminal to the narrowest cut column
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -95,8 +95,8 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 
 // TableLines returns the lines of a table, beginning with the heading, for a terminal with width columns. Cells
 // are untrusted text. TableLines cuts long cells and, if necessary, omits columns.
-func TableLines(width int, head []string, rows [][]string) []string {
-	shown := [][]string{head}
+func TableLines(width int, headings []string, rows [][]string) []string {
+	shown := [][]string{headings}
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
@@ -117,22 +117,22 @@ const ZoneMark = " (ZONE)"
 // MoveZonesToHeadings moves the time zone from the times of a column to the column's heading. If the zones of a
 // column differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows
 // and returns the new headings.
-func MoveZonesToHeadings(head []string, rows [][]string) []string {
-	head = slices.Clone(head)
-	for i := range head {
-		name, ok := strings.CutSuffix(head[i], ZoneMark)
+func MoveZonesToHeadings(headings []string, rows [][]string) []string {
+	headings = slices.Clone(headings)
+	for i := range headings {
+		name, ok := strings.CutSuffix(headings[i], ZoneMark)
 		if !ok {
 			continue
 		}
-		head[i] = name
+		headings[i] = name
 		if zone := commonZone(rows, i); zone != "" {
-			head[i] += " (" + zone + ")"
+			headings[i] += " (" + zone + ")"
 			for _, row := range rows {
 				row[i] = strings.TrimSuffix(row[i], " "+zone)
 			}
 		}
 	}
-	return head
+	return headings
 }
 
 // commonZone returns the zone at the end of every time in a column. It returns "" if the zones differ

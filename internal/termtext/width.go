@@ -15,17 +15,17 @@ func Width(s string) (n int) {
 	return n
 }
 
-// Truncate shortens a text to n columns, and ends it with an ellipsis. It does not split a colour sequence or
-// separate a combining mark from its letter. At the end of a text with colours, it resets them.
-func Truncate(s string, n int) string {
-	if Width(s) <= n {
+// Truncate shortens a text to maxColumns columns, and ends it with an ellipsis. It does not split a colour sequence
+// or separate a combining mark from its letter. At the end of a text with colours, it resets them.
+func Truncate(s string, maxColumns int) string {
+	if Width(s) <= maxColumns {
 		return s
 	}
 	mark := LocaleText("…")
-	if Width(mark) > n { // only the ASCII mark "..." can be wider than n
-		mark = mark[:max(0, n)]
+	if Width(mark) > maxColumns { // only the ASCII mark "..." can be wider than maxColumns
+		mark = mark[:max(0, maxColumns)]
 	}
-	kept := n - Width(mark)
+	kept := maxColumns - Width(mark)
 	var b strings.Builder
 	last := ""
 	for seen := 0; seen < kept; {
@@ -43,8 +43,8 @@ func Truncate(s string, n int) string {
 }
 
 // nextUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
-// sequence (painted), or a character with its combining marks.
-func nextUnit(s string) (painted bool, length, columns int) {
+// sequence, or a character with its combining marks. isColour tells them apart.
+func nextUnit(s string) (isColour bool, length, columns int) {
 	if k := ColourLength(s); k > 0 {
 		return true, k, 0
 	}
@@ -55,7 +55,7 @@ func nextUnit(s string) (painted bool, length, columns int) {
 		if r < 0x300 || CharacterWidth(r) > 0 {
 			break
 		}
-		if r == emojiSign {
+		if r == emojiSelector {
 			columns = 2
 		}
 		length += k
@@ -63,5 +63,5 @@ func nextUnit(s string) (painted bool, length, columns int) {
 	return false, length, columns
 }
 
-// emojiSign is the variation selector that makes the character before it an emoji, which is two columns wide.
-const emojiSign = 0xfe0f
+// emojiSelector is the variation selector that makes the character before it an emoji, which is two columns wide.
+const emojiSelector = 0xfe0f

@@ -28,12 +28,13 @@ var DiskServer = map[string]func() int{diskRole: func() int {
 // uses the file disk.img, which a FUSE server serves.
 type Disk struct {
 	testing.TB
-	dir            string   // base directory; its subdirectories are fuse (the served files), disk and cut (mount points)
-	WriteLog       *os.File // file to which the FUSE server logs the writes
-	InitialContent []byte   // initial content of the disk
-	server         *exec.Cmd
-	exit           chan error // receives the error of the server when it ends
-	connection     string     // number of the FUSE connection; Abort needs it
+	// dir is the base directory. Its subdirectories are fuse (the served files), disk and cut (mount points).
+	dir              string
+	WriteLog         *os.File // file to which the FUSE server logs the writes
+	InitialContent   []byte   // initial content of the disk
+	server           *exec.Cmd
+	exitResult       chan error // receives the error of the server when it ends
+	connectionNumber string     // number of the FUSE connection; Abort needs it
 }
 
 // NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only the file stuck, on
@@ -44,7 +45,7 @@ func NewDisk(t testing.TB, mib int64) *Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Disk{TB: t, dir: dir, exit: make(chan error, 1)}
+	d := &Disk{TB: t, dir: dir, exitResult: make(chan error, 1)}
 	t.Cleanup(func() {
 		d.Close()
 		os.RemoveAll(dir)
@@ -120,9 +121,9 @@ func (d *Disk) serve() {
 	if err != nil {
 		d.Fatal(err)
 	}
-	go func() { d.exit <- d.server.Wait() }() // close receives the result
-	for deadline := time.Now().Add(20 * time.Second); d.connection == ""; time.Sleep(time.Millisecond) {
-		if d.connection = mountNumber(d.Path("fuse")); time.Now().After(deadline) {
+	go func() { d.exitResult <- d.server.Wait() }() // close receives the result
+	for deadline := time.Now().Add(20 * time.Second); d.connectionNumber == ""; time.Sleep(time.Millisecond) {
+		if d.connectionNumber = mountNumber(d.Path("fuse")); time.Now().After(deadline) {
 			text, _ := os.ReadFile(d.Path("said"))
 			d.Fatalf("the disk's server does not serve: %s", text)
 		}
@@ -146,7 +147,7 @@ func mountNumber(path string) string {
 // case the server hangs, Abort also aborts the connection through the kernel's control files, if they exist.
 func (d *Disk) Abort() {
 	d.server.Process.Kill()
-	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)
+	os.WriteFile("/sys/fs/fuse/connections/"+d.connectionNumber+"/abort", []byte("1"), 0)
 }
 
 // Close ends the server and unmounts everything. It does not wait for processes that hang on the disk.
@@ -161,7 +162,7 @@ func (d *Disk) Close() {
 		syscall.Unmount(d.Path("disk"), syscall.MNT_DETACH)
 	}
 	d.Abort()
-	<-d.exit
+	<-d.exitResult
 	syscall.Unmount(d.Path("fuse"), syscall.MNT_DETACH)
 	d.WriteLog.Close()
 	d.server = nil

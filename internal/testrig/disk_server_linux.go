@@ -23,9 +23,9 @@ const (
 type exportedDir struct {
 	fuse.RawFileSystem
 
-	mu      sync.Mutex
-	content []byte   // guarded by mu
-	log     *os.File // guarded by mu
+	mu       sync.Mutex
+	content  []byte   // guarded by mu
+	writeLog *os.File // guarded by mu
 }
 
 // serveDisk serves a disk in dir until this process is killed or its parent ends. It returns only if it fails.
@@ -34,7 +34,7 @@ func serveDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, log: os.NewFile(4, "log")}
+	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, writeLog: os.NewFile(4, "log")}
 	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk",
 		DirectMountStrict: true, DisableXAttrs: true})
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 func (d *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
 	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
 	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
-	if _, err := d.log.Write(append(record, data...)); err != nil {
+	if _, err := d.writeLog.Write(append(record, data...)); err != nil {
 		return fuse.EIO
 	}
 	return fuse.OK

@@ -25,12 +25,12 @@ var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 // Install copies both programs into a directory, as a package does, and returns the path of the copied queuectl. The
 // first path is that of the original queuectl. Install may replace earlier copies; processes that run an earlier copy
 // continue.
-func Install(t testing.TB, from, dir string) string {
+func Install(t testing.TB, sourceDir, targetDir string) string {
 	t.Helper()
 	for _, name := range Programs {
-		CopyProgram(t, filepath.Join(filepath.Dir(from), name), filepath.Join(dir, name))
+		CopyProgram(t, filepath.Join(filepath.Dir(sourceDir), name), filepath.Join(targetDir, name))
 	}
-	return filepath.Join(dir, Programs[0])
+	return filepath.Join(targetDir, Programs[0])
 }
 
 // Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
@@ -93,7 +93,7 @@ func (q *Queue) Start(args ...string) {
 
 // TryStart is like Start, but returns an error if the service does not get ready.
 func (q *Queue) TryStart(args ...string) error {
-	cmd := q.Serve(append([]string{"serve", "--dir", q.Dir}, args...))
+	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.Dir}, args...))
 	cmd.Env = append(Environment(q.Dir), q.Env...)
 	if q.Store != "" {
 		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.Store)
@@ -172,10 +172,10 @@ func (q *Queue) KillRunners() {
 	q.endRunners(Kill, 5*time.Second)
 }
 
-// endRunners calls end(pid) for each runner, and reports whether all runners ended in time.
-func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
+// endRunners calls endRunner(pid) for each runner, and reports whether all runners ended in time.
+func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool {
 	for _, pid := range q.RunnerPids() {
-		end(pid)
+		endRunner(pid)
 	}
 	for deadline := time.Now().Add(timeout); len(q.RunnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -264,11 +264,11 @@ func (q *Queue) Show(id string) (j Job) {
 	return j
 }
 
-// WaitUntil calls ok repeatedly until it returns true. After limit, it fails the test with the text in condition.
-func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool) {
+// WaitUntil calls isMet repeatedly until it returns true. After limit, it fails the test with the text in condition.
+func (q *Queue) WaitUntil(condition string, limit time.Duration, isMet func() bool) {
 	q.Helper()
 	limit *= TimeoutFactor
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); !isMet(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			q.Fatalf("not within %v: %s", limit, condition)
 		}

@@ -68,8 +68,8 @@ func Environment(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 }
 
-// Serve returns a command that runs the service with the given arguments.
-func (q *Queue) Serve(args []string) *exec.Cmd {
+// ServiceCommand returns a command that runs the service with the given arguments.
+func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
 	argv := append(slices.Concat(q.CommandPrefix, []string{q.Bin}), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	handed, names := slices.Clone(q.PageSockets), slices.Repeat([]string{"web"}, len(q.PageSockets))
@@ -107,11 +107,11 @@ func terminateRunner(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
 // wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
 func wasKilled(err error) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	var exitErr *exec.ExitError
+	if !errors.As(err, &exitErr) {
 		return false
 	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
+	status, ok := exitErr.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
@@ -259,9 +259,9 @@ func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 // Install copies a program into the directory of the queue. A separate process writes the copy. If this process
 // wrote it, a child that has just been forked could still have the file open for writing. The kernel would then
 // refuse to execute the program (ETXTBSY).
-func (q *Queue) Install(from, name string) string {
+func (q *Queue) Install(sourcePath, name string) string {
 	q.Helper()
-	CopyProgram(q, from, q.Path(name))
+	CopyProgram(q, sourcePath, q.Path(name))
 	return q.Path(name)
 }
 

@@ -110,8 +110,8 @@ func Environment(home string) []string {
 	return env
 }
 
-// Serve returns a command that runs the service with the given arguments.
-func (q *Queue) Serve(args []string) *exec.Cmd {
+// ServiceCommand returns a command that runs the service with the given arguments.
+func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, args...)
 	cmd.SysProcAttr = q.attributes()
 	return cmd
@@ -167,8 +167,8 @@ func terminateRunner(pid int) { Kill(pid) }
 
 // wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
 func wasKilled(err error) bool {
-	var exit *exec.ExitError
-	return errors.As(err, &exit) && exit.ExitCode() == 1
+	var exitErr *exec.ExitError
+	return errors.As(err, &exitErr) && exitErr.ExitCode() == 1
 }
 
 // RunnerDir returns the directory of the queue's runners.
@@ -177,7 +177,7 @@ func (q *Queue) RunnerDir() string { return q.Path("runner") }
 // IsRunner reports whether a process is a runner with the given directory.
 func IsRunner(pid int, dir string) bool {
 	cmdline, _ := processStartData(pid)
-	return strings.Contains(cmdline, " runner ") && strings.Contains(normalPath(cmdline), normalPath(dir))
+	return strings.Contains(cmdline, " runner ") && strings.Contains(normalizePaths(cmdline), normalizePaths(dir))
 }
 
 // pipeName returns the name of the pipe on which the service of a state directory listens.
@@ -262,7 +262,7 @@ func IsAlive(pid int) bool {
 }
 
 // pids lists the pids of all processes except this one.
-func pids() (list []int) {
+func pids() (otherPIDs []int) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {
 		panic(err)
@@ -271,10 +271,10 @@ func pids() (list []int) {
 	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
 	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
 		if pid := int(entry.ProcessID); pid != os.Getpid() {
-			list = append(list, pid)
+			otherPIDs = append(otherPIDs, pid)
 		}
 	}
-	return list
+	return otherPIDs
 }
 
 // processStartData returns the command line and the environment that a process got at its start. Both are ""
@@ -290,8 +290,8 @@ func processStartData(pid int) (commandLine, env string) {
 		uint32(unsafe.Sizeof(basic)), nil); err != nil {
 		return "", ""
 	}
-	read := func(from uintptr, to unsafe.Pointer, size uintptr) bool {
-		return windows.ReadProcessMemory(h, from, (*byte)(to), size, nil) == nil
+	read := func(address uintptr, buffer unsafe.Pointer, size uintptr) bool {
+		return windows.ReadProcessMemory(h, address, (*byte)(buffer), size, nil) == nil
 	}
 	var peb windows.PEB
 	var params windows.RTL_USER_PROCESS_PARAMETERS
@@ -299,9 +299,9 @@ func processStartData(pid int) (commandLine, env string) {
 		!read(uintptr(unsafe.Pointer(peb.ProcessParameters)), unsafe.Pointer(&params), unsafe.Sizeof(params)) {
 		return "", ""
 	}
-	text := func(from uintptr, size uintptr) string {
+	text := func(address uintptr, size uintptr) string {
 		chars := make([]uint16, size/2)
-		if len(chars) == 0 || !read(from, unsafe.Pointer(&chars[0]), size) {
+		if len(chars) == 0 || !read(address, unsafe.Pointer(&chars[0]), size) {
 			return ""
 		}
 		return string(windows.UTF16ToString(chars))
@@ -314,21 +314,21 @@ func processStartData(pid int) (commandLine, env string) {
 	return commandLine, env
 }
 
-func runesOfUTF16(chars []uint16) (list []rune) {
+func runesOfUTF16(chars []uint16) (runes []rune) {
 	for _, c := range chars {
-		list = append(list, rune(c))
+		runes = append(runes, rune(c))
 	}
-	return list
+	return runes
 }
 
-// normalPath converts a text to lower case and forward slashes, so that the paths in it can be
+// normalizePaths converts a text to lower case and forward slashes, so that the paths in it can be
 // compared.
-func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
+func normalizePaths(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
 // ProcessesWithArg lists the processes whose command line contains a text. Each line begins with the pid.
 func ProcessesWithArg(arg string) (lines []string) {
 	for _, pid := range pids() {
-		if cmdline, _ := processStartData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
+		if cmdline, _ := processStartData(pid); strings.Contains(normalizePaths(cmdline), normalizePaths(arg)) {
 			lines = append(lines, strconv.Itoa(pid)+" "+cmdline)
 		}
 	}
@@ -340,7 +340,7 @@ func ProcessesWithArg(arg string) (lines []string) {
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if cmdline, env := processStartData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) &&
+		if cmdline, env := processStartData(pid); strings.Contains(normalizePaths(cmdline+env), normalizePaths(dir)) &&
 			!isWineDesktop(cmdline) {
 			list[pid] = cmdline
 		}
@@ -351,7 +351,7 @@ func ProcessesUsing(dir string) map[int]string {
 // isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs
 // a desktop starts that process, so it may have the environment of a job and outlive the job.
 func isWineDesktop(cmdline string) bool {
-	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
+	return strings.Contains(normalizePaths(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
@@ -366,7 +366,7 @@ func PeakMemory(t testing.TB, pid int) int64 {
 	var counters struct {
 		size, faults uint32
 		peak         uintptr
-		more         [7]uintptr
+		unused       [7]uintptr
 	}
 	counters.size = uint32(unsafe.Sizeof(counters))
 	if ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("K32GetProcessMemoryInfo").Call(uintptr(h),
@@ -481,8 +481,8 @@ func (s *Shell) PlatformLine(line string) string {
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// windowsOutput lists regular expressions for output that differs on Windows, and the text that Unix prints.
-var windowsOutput = []struct{ windowsText, unixText string }{
+// outputReplacements lists regular expressions for output that differs on Windows, and the text that Unix prints.
+var outputReplacements = []struct{ windowsText, unixText string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
 	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
@@ -500,8 +500,8 @@ var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 // homePaths matches paths below the home directory.
 var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 
-// defaults matches the output lines of settings that have their default value.
-var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
+// defaultSettingLines matches the output lines of settings that have their default value.
+var defaultSettingLines = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
 // UnixOutput returns the output of a script's line in the form that Unix prints.
 func (s *Shell) UnixOutput(text string) string {
@@ -519,12 +519,12 @@ func (s *Shell) UnixOutput(text string) string {
 	text = belowWork.ReplaceAllStringFunc(text, func(path string) string {
 		return s.Work + strings.ReplaceAll(strings.ReplaceAll(path[len(s.Work):], `\\`, "/"), `\`, "/")
 	})
-	for _, h := range windowsOutput {
+	for _, h := range outputReplacements {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
 	// The script prints only settings without their default value. On Windows it also prints the setting shell,
 	// whose origin the replacements above have changed to "default". Remove that line.
-	if found := defaults.FindAllString(text, -1); len(found) == 1 {
+	if found := defaultSettingLines.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}
 	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)

@@ -46,10 +46,10 @@ func (q *Queue) CheckFinding(fault, check, wantText string, args ...string) {
 }
 
 // CheckHealthy checks that "queuectl doctor" reports no failure. Its error begins with the given text.
-func (q *Queue) CheckHealthy(when string) {
+func (q *Queue) CheckHealthy(errorPrefix string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {
-		q.Errorf("%s: %+v", when, d)
+		q.Errorf("%s: %+v", errorPrefix, d)
 	}
 }
 
@@ -82,21 +82,21 @@ type Event struct {
 }
 
 // Events returns the events that "queuectl events" prints with the given arguments.
-func (q *Queue) Events(args ...string) (list []Event) {
+func (q *Queue) Events(args ...string) (events []Event) {
 	q.Helper()
 	for line := range strings.Lines(q.MustCLI(append([]string{"events", "--jsonl"}, args...)...)) {
 		var e Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			q.Fatalf("%q: %v", line, err)
 		}
-		list = append(list, e)
+		events = append(events, e)
 	}
-	return list
+	return events
 }
 
 // StartFollowing starts a command that keeps printing, and returns a scanner of its lines. The caller can kill the
-// command with end(). The command is also killed when the test ends.
-func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
+// command with stop(). The command is also killed when the test ends.
+func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, stop func()) {
 	q.Helper()
 	cmd := q.Command(args...)
 	pipe, err := cmd.StdoutPipe()

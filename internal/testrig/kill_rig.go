@@ -100,7 +100,7 @@ type ledgerEntry struct {
 }
 
 // Ledger returns the notes in the ledger, in their order.
-func (r *Rig) Ledger() (notes []ledgerEntry) {
+func (r *Rig) Ledger() (entries []ledgerEntry) {
 	r.Helper()
 	raw, err := os.ReadFile(filepath.Join(r.Dir, "ledger"))
 	if err != nil {
@@ -111,9 +111,9 @@ func (r *Rig) Ledger() (notes []ledgerEntry) {
 		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.Tag, &n.attempt, &n.Pid); err != nil {
 			r.Fatalf("ledger line %q: %v", line, err)
 		}
-		notes = append(notes, n)
+		entries = append(entries, n)
 	}
-	return notes
+	return entries
 }
 
 // CountLedgerEntries counts the notes of a kind (S, E or X) in the ledger, by tag.
@@ -201,48 +201,48 @@ func (r *Requester) Request(method string, params any, onNotification func(json.
 // tryRequest is like Request, but leaves a broken connection open.
 func (r *Requester) tryRequest(
 	method string, params any, onNotification func(json.RawMessage),
-) (got WireMessage, err error) {
+) (reply WireMessage, err error) {
 	if r.Conn == nil {
 		if r.Conn, err = Dial(r.Q.Dir); err != nil {
 			r.Conn = nil
-			return got, err
+			return reply, err
 		}
 		r.reader = bufio.NewReaderSize(r.Conn, 64<<10)
 	}
 	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {
-		return got, err
+		return reply, err
 	}
 	r.Conn.SetDeadline(time.Now().Add(cmp.Or(r.Timeout, 30*time.Second)))
 	if _, err := r.Conn.Write(append(line, '\n')); err != nil {
-		return got, err
+		return reply, err
 	}
 	for {
 		raw, err := r.reader.ReadBytes('\n')
 		if err != nil {
-			return got, err
+			return reply, err
 		}
-		got = WireMessage{}
-		if err := json.Unmarshal(raw, &got); err != nil {
-			return got, err
+		reply = WireMessage{}
+		if err := json.Unmarshal(raw, &reply); err != nil {
+			return reply, err
 		}
-		if got.Method == "" {
-			return got, nil
+		if reply.Method == "" {
+			return reply, nil
 		}
-		onNotification(got.Params)
+		onNotification(reply.Params)
 	}
 }
 
 // Submit enqueues a job with an idempotency key and repeats the request until it is acknowledged.
-func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
+func (r *Rig) Submit(requester *Requester, tag string, j RigJob) error {
 	params := r.Params(tag, j)
 	params["key"] = "key-" + tag
 	sent := 0
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
-		got, err := a.Request("enqueue", params, nil)
-		var op *net.OpError
+		got, err := requester.Request("enqueue", params, nil)
+		var opErr *net.OpError
 		switch {
-		case errors.As(err, &op) && op.Op == "dial":
+		case errors.As(err, &opErr) && opErr.Op == "dial":
 			time.Sleep(2 * time.Millisecond) // maybe no service is running at the moment
 			continue
 		case err != nil:
@@ -337,14 +337,14 @@ func (r *Requester) MustRequest(method string, params any) json.RawMessage {
 // Batch enqueues all jobs in one transaction and returns their ids.
 func (r *Requester) Batch(jobs ...map[string]any) (ids []string) {
 	r.Q.Helper()
-	var got struct {
+	var reply struct {
 		IDs []string `json:"ids"`
 	}
 	if err := json.Unmarshal(r.MustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
-		&got); err != nil {
+		&reply); err != nil {
 		r.Q.Fatal(err)
 	}
-	return got.IDs
+	return reply.IDs
 }
 
 // Show returns a job.
@@ -378,15 +378,15 @@ func (r *Requester) WarmUp(workers int) {
 
 // StrayProcesses lists the processes whose command line or environment contains the queue's directory. It omits
 // the service and the runners.
-func (q *Queue) StrayProcesses() (list []string) {
+func (q *Queue) StrayProcesses() (processes []string) {
 	for pid, commands := range ProcessesUsing(q.Dir) {
 		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,
 			filepath.Join(filepath.Dir(q.Bin), Programs[1])) && !strings.Contains(commands, " runner ") &&
 			!strings.Contains(commands, runnerHelper) {
-			list = append(list, fmt.Sprintf("%d %q", pid, commands))
+			processes = append(processes, fmt.Sprintf("%d %q", pid, commands))
 		}
 	}
-	return list
+	return processes
 }
 
 // WaitKilled waits until the service ends. It reports whether a failpoint killed the service within limit.

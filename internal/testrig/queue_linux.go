@@ -21,12 +21,12 @@ type node struct {
 // Nodes returns the nodes that "queuectl node list" prints, by name.
 func (q *Queue) Nodes() map[string]node {
 	q.Helper()
-	var list []node
-	if err := json.Unmarshal([]byte(q.MustCLI("node", "list", "--json")), &list); err != nil {
+	var nodes []node
+	if err := json.Unmarshal([]byte(q.MustCLI("node", "list", "--json")), &nodes); err != nil {
 		q.Fatal(err)
 	}
 	byName := map[string]node{}
-	for _, n := range list {
+	for _, n := range nodes {
 		byName[n.Name] = n
 	}
 	return byName
@@ -35,11 +35,11 @@ func (q *Queue) Nodes() map[string]node {
 // CountStarted returns the number of attempts that the runners have recorded as started in their running
 // tables. A running table is the file in which a runner lists its attempts.
 func (q *Queue) CountStarted() (n int) {
-	const slot = 64 // size of a slot in bytes; the first slot is the header of the table
+	const slotBytes = 64 // the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
 	for _, name := range tables {
 		raw, _ := os.ReadFile(name)
-		for at := slot; at+slot <= len(raw); at += slot {
+		for at := slotBytes; at+slotBytes <= len(raw); at += slotBytes {
 			// The first 8 bytes contain the job's number; 0 means that the slot is free.
 			if strings.Trim(string(raw[at:at+8]), "\x00") != "" {
 				n++

@@ -22,21 +22,21 @@ var (
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartRooted starts a service under an ordinary account, and root's launcher, which starts the runners of the
-// service. The policy lists the accounts that jobs may use. StartRooted skips the test unless the test runs as
-// root.
-func StartRooted(t *testing.T, settings, policy string) *Queue {
+// StartWithRootRunners starts a service under an ordinary account, and root's launcher, which starts the runners
+// of the service. The policy lists the accounts that jobs may use. StartWithRootRunners skips the test unless
+// the test runs as root.
+func StartWithRootRunners(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
-	q, rules := PrepareRooted(t, settings, policy)
-	q.Launcher(rules)
+	q, rules := PrepareRootRunners(t, settings, policy)
+	q.StartLauncher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
 	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	return q
 }
 
-// PrepareRooted creates the settings, the socket and the policy file for StartRooted, but starts nothing. It also
-// returns the path of the policy file.
-func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
+// PrepareRootRunners creates the settings, the socket and the policy file for StartWithRootRunners, but starts
+// nothing. It also returns the path of the policy file.
+func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policyPath string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
 	t.Parallel()
@@ -75,23 +75,23 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	if err := os.Chmod(q.Path(SocketName), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	rules = filepath.Join(base, "runner.conf")
-	if err := os.WriteFile(rules, []byte(policy), 0o644); err != nil {
+	policyPath = filepath.Join(base, "runner.conf")
+	if err := os.WriteFile(policyPath, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return q, rules
+	return q, policyPath
 }
 
-// Launcher starts the launcher of root's runners, like a service that root has started does. The parameter
-// policy is the path of the policy file. The launcher ends with the test.
-func (q *Queue) Launcher(policy string) *exec.Cmd {
+// StartLauncher starts the launcher of root's runners in the way a service started by root does. The launcher
+// ends with the test.
+func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
 	if err != nil {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", policy, "--launcher",
+	cmd := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", policyPath, "--launcher",
 		fmt.Sprintf("%d:%d", ServiceAccount.Uid, ServiceAccount.Gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
@@ -117,7 +117,7 @@ func (q *Queue) Launcher(policy string) *exec.Cmd {
 // RunJobAs enqueues a job as the user p, waits until the job ends, and returns its output and error.
 func (q *Queue) RunJobAs(p Person, args ...string) string {
 	q.Helper()
-	id := q.MustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	id := q.MustRunAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 	q.RunAs(p, "wait", id)
 	j := q.Show(id)
 	return strings.TrimSpace(j.Output + j.Stderr + j.Error)

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	// controls matches characters that can control a terminal.
-	controls = regexp.MustCompile(
+	// controlCharacters matches characters that can control a terminal.
+	controlCharacters = regexp.MustCompile(
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
@@ -26,7 +26,7 @@ func FindControl(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
 	}
-	return controls.FindString(Colours.ReplaceAllString(text, ""))
+	return controlCharacters.FindString(Colours.ReplaceAllString(text, ""))
 }
 
 // Screen is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
@@ -100,8 +100,8 @@ func (q *Queue) RunOnScreen(args ...string) Result {
 // ExitCodeOf runs a command and returns its exit code.
 func ExitCodeOf(t testing.TB, cmd *exec.Cmd) int {
 	t.Helper()
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+	var exitErr *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exitErr) {
 		t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode()

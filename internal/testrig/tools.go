@@ -50,14 +50,14 @@ func startAndWait(cmd *exec.Cmd) error {
 // RunCommand runs a command and returns its output and exit code.
 func RunCommand(t testing.TB, cmd *exec.Cmd) Result {
 	t.Helper()
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := startAndWait(cmd)
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	var exitErr *exec.ExitError
+	if err != nil && !errors.As(err, &exitErr) {
 		t.Fatal(err)
 	}
-	return Result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
 // Path returns the path of a file in the queue's directory.
@@ -97,9 +97,9 @@ func (w *Wire) MustCall(method string, params, result any) {
 // Enqueue enqueues a job and returns its id.
 func (w *Wire) Enqueue(spec Fields) string {
 	w.Helper()
-	var got struct{ ID string }
-	w.MustCall("enqueue", spec, &got)
-	return got.ID
+	var reply struct{ ID string }
+	w.MustCall("enqueue", spec, &reply)
+	return reply.ID
 }
 
 // Batch enqueues jobs and returns their ids. It sends at most 1,000 jobs in a request, the limit of the
@@ -107,9 +107,9 @@ func (w *Wire) Enqueue(spec Fields) string {
 func (w *Wire) Batch(specs []Fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
-		var got struct{ IDs []string }
-		w.MustCall("enqueue.batch", Fields{"jobs": part, "commit": true}, &got)
-		ids = append(ids, got.IDs...)
+		var reply struct{ IDs []string }
+		w.MustCall("enqueue.batch", Fields{"jobs": part, "commit": true}, &reply)
+		ids = append(ids, reply.IDs...)
 	}
 	return ids
 }

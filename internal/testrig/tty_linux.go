@@ -70,13 +70,13 @@ func (s *TerminalSession) WaitText(text string) {
 	s.WaitTextAfter(0, text)
 }
 
-// WaitTextAfter waits until the terminal has shown text somewhere after the first n bytes of its output.
-func (s *TerminalSession) WaitTextAfter(n int, text string) {
+// WaitTextAfter waits until the terminal has shown text somewhere after this offset in its output.
+func (s *TerminalSession) WaitTextAfter(offset int, text string) {
 	s.Queue.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[n:],
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[offset:],
 		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Queue.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[n:])
+			s.Queue.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[offset:])
 		}
 	}
 }

@@ -82,8 +82,8 @@ func AsPerson(cmd *exec.Cmd, p Person) *exec.Cmd {
 	return cmd
 }
 
-// MustAs runs a queuectl command as a person, checks that it succeeds and returns its output.
-func (q *Queue) MustAs(p Person, args ...string) string {
+// MustRunAs runs a queuectl command as a person, checks that it succeeds and returns its output.
+func (q *Queue) MustRunAs(p Person, args ...string) string {
 	q.Helper()
 	r := q.RunAs(p, args...)
 	if r.Code != 0 {
@@ -107,8 +107,8 @@ func (q *Queue) DialAs(p Person) *Wire {
 // while the connection exists. While the backlog of the socket is full, ConnectAs waits, as the client
 // does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
-	var thread sync.WaitGroup
-	thread.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
 		// The added group ensures that groups[0] exists.
@@ -125,7 +125,7 @@ func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 		runtime.KeepAlive(groups)
 		c, err = blockingDial(filepath.Join(dir, SocketName))
 	})
-	thread.Wait()
+	wg.Wait()
 	return c, err
 }
 

@@ -45,8 +45,9 @@ type httpResponse struct {
 	Closed bool // whether the server closes the connection after this response
 }
 
-// Request sends an HTTP request and returns the response. Before that, it calls change with the request.
-func (b *Browser) Request(method, path, form string, change ...func(*http.Request)) httpResponse {
+// Request sends an HTTP request and returns the response. Before that, it calls each function in modify with the
+// request.
+func (b *Browser) Request(method, path, form string, modify ...func(*http.Request)) httpResponse {
 	b.Helper()
 	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHost+path, strings.NewReader(form))
 	if err != nil {
@@ -58,7 +59,7 @@ func (b *Browser) Request(method, path, form string, change ...func(*http.Reques
 	if b.Cookie != nil {
 		r.AddCookie(b.Cookie)
 	}
-	for _, f := range change {
+	for _, f := range modify {
 		f(r)
 	}
 	got, err := b.Client.Do(r)

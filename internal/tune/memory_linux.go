@@ -17,28 +17,28 @@ import (
 // Most of the memory of an idle service is code and tables of libraries. The program reads this memory at its start and
 // at the first request of each kind, and then not again for a long time. So the kernel can take the memory back.
 
-// A service is idle if it uses less than 1/idleShare of a processor. A garbage collection by MemoryTrimmer is
+// A service is idle if it uses less than 1/idleCPUDivisor of a processor. A garbage collection by MemoryTrimmer is
 // worthwhile only if the service has used minCPUTime since the last one.
 // See docs/decisions/0073.
 const (
-	idleShare  = 100
-	minCPUTime = 20 * time.Millisecond // time on a processor, not elapsed time
+	idleCPUDivisor = 100
+	minCPUTime     = 20 * time.Millisecond // time on a processor, not elapsed time
 )
 
 // MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time // time of the last call of TrimIfIdle or Start
-	// cpuUsed is the processor time that the program had used at the last call of TrimIfIdle. cpuAtTrim is the
+	// cpuAtLastCheck is the processor time that the program had used at the last call of TrimIfIdle. cpuAtLastTrim is the
 	// processor time that it had used at the last garbage collection by MemoryTrimmer.
-	cpuUsed, cpuAtTrim time.Duration
+	cpuAtLastCheck, cpuAtLastTrim time.Duration
 }
 
 // Start records the start of the first interval for TrimIfIdle.
 func (t *MemoryTrimmer) Start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
+	t.checkedAt, t.cpuAtLastCheck = time.Now(), processorTime()
 }
 
 // TrimIfIdle releases memory if the program was idle since the previous call. It takes about a millisecond, or
@@ -49,17 +49,17 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 	}
 	defer t.mu.Unlock()
 	now, used := time.Now(), processorTime()
-	idle := (used-t.cpuUsed)*idleShare < now.Sub(t.checkedAt)
-	t.checkedAt, t.cpuUsed = now, used
+	idle := (used-t.cpuAtLastCheck)*idleCPUDivisor < now.Sub(t.checkedAt)
+	t.checkedAt, t.cpuAtLastCheck = now, used
 	if idle {
-		t.releasePages(used-t.cpuAtTrim >= minCPUTime)
+		t.releasePagesLocked(used-t.cpuAtLastTrim >= minCPUTime)
 	}
 }
 
-// releasePages releases the pages of this program's file and, if heap is set, unused heap memory. If the
-// program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a time and in a
+// releasePagesLocked releases the pages of this program's file and, if includeHeap is set, unused heap memory. If
+// the program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a time and in a
 // few microseconds. Pages that were modified are kept. Errors are ignored. The caller holds mu.
-func (t *MemoryTrimmer) releasePages(heap bool) {
+func (t *MemoryTrimmer) releasePagesLocked(includeHeap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return
@@ -70,9 +70,9 @@ func (t *MemoryTrimmer) releasePages(heap bool) {
 	}
 	list := cleanMappings(smaps, exe)
 	smaps = nil
-	if heap {
+	if includeHeap {
 		debug.FreeOSMemory()
-		t.cpuAtTrim = processorTime()
+		t.cpuAtLastTrim = processorTime()
 	}
 	for _, m := range list {
 		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
@@ -88,13 +88,13 @@ func processorTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// mapping is a range of addresses in the memory of this process.
-type mapping struct{ start, end uintptr }
+// memoryMapping is a range of addresses in the memory of this process.
+type memoryMapping struct{ start, end uintptr }
 
 // cleanMappings returns the read-only mappings of a file that have no modified pages. The kernel can read
 // the content of such mappings from the file again.
-func cleanMappings(smaps []byte, file string) (list []mapping) {
-	var m mapping
+func cleanMappings(smaps []byte, filePath string) (mappings []memoryMapping) {
+	var m memoryMapping
 	clean := false // m is a read-only mapping of the file, and no modified page was found in it
 	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -103,18 +103,18 @@ func cleanMappings(smaps []byte, file string) (list []mapping) {
 			from, to, _ := strings.Cut(words[0], "-")
 			start, err := strconv.ParseUint(from, 16, int(8*unsafe.Sizeof(m.start)))
 			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
-			m = mapping{uintptr(start), uintptr(end)}
-			clean = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
+			m = memoryMapping{uintptr(start), uintptr(end)}
+			clean = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == filePath
 		case len(words) == 5 && len(words[1]) == 4: // a mapping without a file
 			clean = false
 		case clean && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
 			clean = words[1] == "0"
 		case clean && len(words) == 3 && words[0] == "Swap:": // modified pages that are in swap space
 			if words[1] == "0" {
-				list = append(list, m)
+				mappings = append(mappings, m)
 			}
 			clean = false
 		}
 	}
-	return list
+	return mappings
 }

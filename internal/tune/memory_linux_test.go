@@ -37,7 +37,7 @@ Swap:                  0 kB
 Anonymous:             0 kB
 Swap:                  4 kB
 `
-	want := []mapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
+	want := []memoryMapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
 	if got := cleanMappings([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
@@ -51,21 +51,21 @@ Swap:                  4 kB
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()
-	first := m.cpuAtTrim
-	for processorTime()-m.cpuUsed < 2*minCPUTime {
+	first := m.cpuAtLastTrim
+	for processorTime()-m.cpuAtLastCheck < 2*minCPUTime {
 	}
 	// With an interval this short, the program counts as busy.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
-	if m.TrimIfIdle(); m.cpuAtTrim != first {
+	if m.TrimIfIdle(); m.cpuAtLastTrim != first {
 		t.Error("memory was trimmed while the process was busy")
 	}
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
-	if m.TrimIfIdle(); m.cpuAtTrim == first {
+	if m.TrimIfIdle(); m.cpuAtLastTrim == first {
 		t.Error("memory was not trimmed when the process was idle")
 	}
-	second := m.cpuAtTrim
+	second := m.cpuAtLastTrim
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
-	if m.TrimIfIdle(); m.cpuAtTrim != second {
+	if m.TrimIfIdle(); m.cpuAtLastTrim != second {
 		t.Error("memory was trimmed again although the process had been idle since")
 	}
 }

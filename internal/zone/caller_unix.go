@@ -19,21 +19,21 @@ import (
 func UnreadTZ() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
-		value = ":" + machineFile
+		value = ":" + localtimeFile
 	}
 	name := strings.TrimPrefix(value, ":")
 	if name == "" || name == utc || time.Local.String() != utc {
 		return "", false
 	}
-	return value, name != machineFile || machineName("/") != utc
+	return value, name != localtimeFile || machineZoneName("/") != utc
 }
 
 const utc = "UTC"
 
 // machineZone returns the zone of the machine, regardless of TZ.
 func machineZone() (*time.Location, error) {
-	l, err := readZoneFile(LocalName, machineFile)
-	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != LocalName {
+	l, err := readZoneFile(LocalName, localtimeFile)
+	if name := machineZoneName("/"); errors.Is(err, fs.ErrNotExist) && name != LocalName {
 		// The link /etc/localtime contains the name of the zone, but its target is missing.
 		return Load(name)
 	}
@@ -45,8 +45,8 @@ func CallerZone() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")
 	switch {
-	case !set || name == machineFile:
-		return machineName("/"), nil
+	case !set || name == localtimeFile:
+		return machineZoneName("/"), nil
 	case name == "":
 		return utc, nil
 	case !strings.HasPrefix(name, "/"):
@@ -68,25 +68,25 @@ func zoneNameOfPath(path string) (name string, found bool) {
 	return name, found
 }
 
-// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime is a link,
-// the path of its target contains the name. If it is a regular file, the name is that in /etc/timezone, but
-// only if the zone file of that name has the same content as /etc/localtime. Otherwise machineName returns
-// LocalName: a container often has the zone file of its host, but the name from its image. If /etc/localtime is
-// missing, the zone is UTC.
-func machineName(root string) string {
-	path := filepath.Join(root, machineFile)
+// machineZoneName returns the name of the zone of the machine whose root directory is rootDir. If
+// /etc/localtime is a link, the path of its target contains the name. If it is a regular file, the name is
+// that in /etc/timezone, but only if the zone file of that name has the same content as /etc/localtime.
+// Otherwise machineZoneName returns LocalName: a container often has the zone file of its host, but the name
+// from its image. If /etc/localtime is missing, the zone is UTC.
+func machineZoneName(rootDir string) string {
+	path := filepath.Join(rootDir, localtimeFile)
 	link, err := os.Readlink(path)
 	if name, found := zoneNameOfPath(link); err == nil && found {
 		return name
 	}
-	here, err := os.ReadFile(path)
+	localtimeData, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return utc
 	}
-	text, _ := os.ReadFile(filepath.Join(root, "etc/timezone")) // the file may be missing
+	text, _ := os.ReadFile(filepath.Join(rootDir, "etc/timezone")) // the file may be missing
 	name := strings.TrimSpace(string(text))
-	same, _ := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo", name))
-	if len(here) > 0 && bytes.Equal(here, same) {
+	namedZoneData, _ := os.ReadFile(filepath.Join(rootDir, "usr/share/zoneinfo", name))
+	if len(localtimeData) > 0 && bytes.Equal(localtimeData, namedZoneData) {
 		return name
 	}
 	return LocalName

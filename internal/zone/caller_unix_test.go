@@ -44,7 +44,7 @@ func TestMachineName(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := machineName(root); got != c.want {
+		if got := machineZoneName(root); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
 		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo",
-		":/etc/localtime": machineName("/"),
+		":/etc/localtime": machineZoneName("/"),
 	} {
 		t.Setenv("TZ", value)
 		if got, err := CallerZone(); err != nil || got != want {

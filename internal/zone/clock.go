@@ -8,14 +8,14 @@ func WallClock(t time.Time) time.Time {
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// maxOffset is longer than the offset of any zone from UTC.
-const maxOffset = 26 * time.Hour
+// maxZoneOffset is longer than the offset of any zone from UTC.
+const maxZoneOffset = 26 * time.Hour
 
 // TimeOfWallClock returns the first instant at which a clock in a zone shows a wall-clock time. wall has that
 // wall-clock time as a time in UTC. If a clock change skips the wall-clock time, TimeOfWallClock returns the
 // first instant after the gap. time.Date guarantees neither.
 func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
-	at := wall.Add(-maxOffset).In(location)
+	at := wall.Add(-maxZoneOffset).In(location)
 	for {
 		_, offset := at.Zone()
 		start, end := OffsetPeriod(at)

@@ -38,7 +38,7 @@ func FromTZ(value string) (*time.Location, error) {
 	switch {
 	case name == "":
 		return time.UTC, nil
-	case name == machineFile:
+	case name == localtimeFile:
 		return machineZone()
 	case strings.HasPrefix(name, "/"):
 		return readZoneFile(name, name)
@@ -48,8 +48,8 @@ func FromTZ(value string) (*time.Location, error) {
 	return Load(name)
 }
 
-// machineFile contains the zone of the machine, or is a link to its file.
-const machineFile = "/etc/localtime"
+// localtimeFile contains the zone of the machine, or is a link to its file.
+const localtimeFile = "/etc/localtime"
 
 // readZoneFile reads a zone file.
 func readZoneFile(name, path string) (*time.Location, error) {
@@ -76,22 +76,23 @@ func parsePOSIX(name string) (*time.Location, bool) {
 		return nil, false
 	}
 	short, _ := time.Unix(0, 0).In(l).Zone()
-	return l, short != unparsedName
+	return l, short != unparsedRuleName
 }
 
-// unparsedName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses that
+// unparsedRuleName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses that
 // zone only if it could not parse the last line of the file.
-const unparsedName = "?"
+const unparsedRuleName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
 func buildTZif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
-	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
-	return header + none + none + none + none + none + none + // the part of version 1 is empty
+	const zeroCount, countOne, countTwo = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
+	// The part of version 1 is empty.
+	return header + zeroCount + zeroCount + zeroCount + zeroCount + zeroCount + zeroCount +
 		// The part of version 2 has one zone, whose name has two bytes.
-		header + none + none + none + none + one + two +
+		header + zeroCount + zeroCount + zeroCount + zeroCount + countOne + countTwo +
 		// The zone has offset 0, no summer time, and abbreviation number 0.
-		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedName + "\x00" +
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedRuleName + "\x00" +
 		"\n" + lastLine + "\n"
 }
 
@@ -100,7 +101,7 @@ func buildTZif(lastLine string) string {
 // separator before the rule.
 func isWellFormedPOSIX(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
-	const summer = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
+	const summerTime = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
 	// A package variable would make queuectl link package regexp, so compile the expression here.
-	return regexp.MustCompile(`^` + name + offset + `(?:` + summer + `)?$`).MatchString(zone)
+	return regexp.MustCompile(`^` + name + offset + `(?:` + summerTime + `)?$`).MatchString(zone)
 }

@@ -32,9 +32,9 @@ func Encode(argv []string) (line string, err error) {
 	}
 	text, kind := findShellText(argv)
 	switch {
-	case IsBatch(argv[0]):
+	case IsBatchFile(argv[0]):
 		maxLength = maxCmdExeLine
-		line, err = batchLine(argv)
+		line, err = batchFileLine(argv)
 	case kind == cmdExeText:
 		maxLength = maxCmdExeLine
 		line, err = cmdExeLine(argv, text)
@@ -59,7 +59,7 @@ const (
 // findShellText finds the option after which a shell takes all further arguments as one text. It returns
 // the index of the option in argv and the kind of the text. Without such an option, the kind is
 // noShellText.
-func findShellText(argv []string) (at, kind int) {
+func findShellText(argv []string) (optionIndex, textKind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
 	for i, a := range argv[1:] {
@@ -78,74 +78,76 @@ func findShellText(argv []string) (at, kind int) {
 
 // isAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength
 // is the length of the shortest unique abbreviation.
-func isAbbreviation(a, parameter string, minLength int) bool {
-	return len(a) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(a))
+func isAbbreviation(argument, parameter string, minLength int) bool {
+	return len(argument) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(argument))
 }
 
 // cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text begins after
-// argv[at]. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe runs no
-// commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
-func cmdExeLine(argv []string, at int) (string, error) {
-	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
+// argv[optionIndex]. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe runs
+// no commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
+func cmdExeLine(argv []string, optionIndex int) (string, error) {
+	text := strings.TrimRight(strings.Join(argv[optionIndex+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
 		return "", errors.New("cmd.exe reads only one line; join commands with & or use a batch file")
 	}
 	line := []string{quoteProgram(argv[0])}
 	for _, option := range []string{"/D", "/S"} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, option) }) {
+		if !slices.ContainsFunc(argv[1:optionIndex], func(a string) bool { return strings.EqualFold(a, option) }) {
 			line = append(line, option)
 		}
 	}
-	if !slices.ContainsFunc(argv[1:at], func(a string) bool { return len(a) >= 2 && strings.EqualFold(a[:2], "/V") }) {
+	if !slices.ContainsFunc(argv[1:optionIndex], func(a string) bool {
+		return len(a) >= 2 && strings.EqualFold(a[:2], "/V")
+	}) {
 		line = append(line, "/V:OFF")
 	}
-	for _, a := range argv[1:at] {
-		line = append(line, quote(a))
+	for _, a := range argv[1:optionIndex] {
+		line = append(line, quoteArgument(a))
 	}
-	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
+	return strings.Join(append(line, argv[optionIndex], `"`+text+`"`), " "), nil
 }
 
 // addPowerShellOptions adds options to argv with which PowerShell loads no profile and is not interactive. It
-// adds them before argv[at].
-func addPowerShellOptions(argv []string, at int) []string {
-	var add []string
+// adds them before argv[optionIndex].
+func addPowerShellOptions(argv []string, optionIndex int) []string {
+	var addedOptions []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
 		isGiven := func(a string) bool { return isAbbreviation(a, option, minLength) }
-		if !slices.ContainsFunc(argv[1:at], isGiven) {
-			add = append(add, option)
+		if !slices.ContainsFunc(argv[1:optionIndex], isGiven) {
+			addedOptions = append(addedOptions, option)
 		}
 	}
-	slices.Sort(add)
-	return slices.Concat(argv[:at], add, argv[at:])
+	slices.Sort(addedOptions)
+	return slices.Concat(argv[:optionIndex], addedOptions, argv[optionIndex:])
 }
 
-// IsBatch reports whether path is a batch file, which Windows runs with cmd.exe. Windows ignores dots and
+// IsBatchFile reports whether path is a batch file, which Windows runs with cmd.exe. Windows ignores dots and
 // spaces at the end of a name.
-func IsBatch(path string) bool {
+func IsBatchFile(path string) bool {
 	path = strings.ToLower(strings.TrimRight(path, ". "))
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
 }
 
-// batchLine returns a command line with which cmd.exe runs a batch file. Inside quotes, cmd.exe gives
+// batchFileLine returns a command line with which cmd.exe runs a batch file. Inside quotes, cmd.exe gives
 // only percent signs and quotes a special meaning. The batch file itself may still interpret other
 // characters.
-func batchLine(argv []string) (string, error) {
-	var line []string
+func batchFileLine(argv []string) (string, error) {
+	var words []string
 	for i, a := range argv {
 		if strings.ContainsAny(a, "\"%\r\n") {
 			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a "+
 				"cmd.exe command instead", a)
 		}
 		if i > 0 && a != "" && strings.Trim(a, cmdUnquotedChars) == "" {
-			line = append(line, a)
+			words = append(words, a)
 			continue
 		}
 		// Double the backslashes at the end. Otherwise a program to which the batch file passes the argument
 		// would read \" as a quote.
 		tail := len(a) - len(strings.TrimRight(a, `\`))
-		line = append(line, `"`+a+strings.Repeat(`\`, tail)+`"`)
+		words = append(words, `"`+a+strings.Repeat(`\`, tail)+`"`)
 	}
-	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(line, " ") + `"`, nil
+	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(words, " ") + `"`, nil
 }
 
 // cmdUnquotedChars lists the characters that need no quotes in cmd.exe.
@@ -155,7 +157,7 @@ const cmdUnquotedChars = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 func argvLine(argv []string) string {
 	line := []string{quoteProgram(argv[0])}
 	for _, a := range argv[1:] {
-		line = append(line, quote(a))
+		line = append(line, quoteArgument(a))
 	}
 	return strings.Join(line, " ")
 }
@@ -168,8 +170,8 @@ func quoteProgram(name string) string {
 	return name
 }
 
-// quote quotes an argument. A backslash has a special meaning only before a quote.
-func quote(a string) string {
+// quoteArgument quotes an argument. A backslash has a special meaning only before a quote.
+func quoteArgument(a string) string {
 	if a != "" && !strings.ContainsAny(a, " \t\r\n\v\"") {
 		return a
 	}

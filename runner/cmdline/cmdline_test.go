@@ -84,14 +84,14 @@ func TestCommandLineKeepsArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := split(line); !slices.Equal(got, argv) {
+		if got := splitCommandLine(line); !slices.Equal(got, argv) {
 			t.Fatalf("%s\ngot  %q\nwant %q", line, got, argv)
 		}
 	})
 }
 
-// split splits a line by the rules of CommandLineToArgvW.
-func split(line string) (argv []string) {
+// splitCommandLine splits a line by the rules of CommandLineToArgvW.
+func splitCommandLine(line string) (argv []string) {
 	name, rest, quoted := "", line, false
 	if strings.HasPrefix(line, `"`) {
 		name, rest, _ = strings.Cut(line[1:], `"`)

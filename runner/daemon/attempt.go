@@ -47,7 +47,7 @@ type attempt struct {
 	startedAtMillis  int64           // milliseconds since 1970
 	sendsImmediately bool            // frames about the attempt are sent immediately
 	pendingKill      func()          // kills the attempt right after the fork; nil if no kill arrived before it
-	paused           bool            // the process tree is frozen, or will be frozen when it starts
+	isPaused         bool            // the process tree is frozen, or will be frozen when it starts
 	signals          signalQueue     // signals that are still to be sent to the attempt
 	encodedResult    []byte          // the encoded Result frame; nil until the attempt has ended
 	resultSegment    int             // number of the journal segment that holds the result; 0 if none
@@ -81,25 +81,25 @@ func (a *attempt) assignWorkerLocked(w *process.Worker) {
 
 // recordForkLocked records the main process of the attempt. If a kill or a pause arrived before the fork,
 // recordForkLocked carries it out.
-func (a *attempt) recordForkLocked(pid int, at time.Time) {
+func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {
 	a.enterPhaseLocked(attemptRunning)
-	a.pid, a.startedAtMillis = pid, at.UnixMilli()
+	a.pid, a.startedAtMillis = pid, forkedAt.UnixMilli()
 	if a.pendingKill != nil {
 		a.pendingKill()
-	} else if a.paused {
+	} else if a.isPaused {
 		a.worker.Pause(true, func(int, bool) {})
 	}
 }
 
-// recordResultLocked records the encoded result of the attempt. segment is the number of the journal
+// recordResultLocked records the encoded result of the attempt. journalSegment is the number of the journal
 // segment that contains the result, or 0 if the result could not be written to the journal.
-func (a *attempt) recordResultLocked(result []byte, segment int) {
+func (a *attempt) recordResultLocked(result []byte, journalSegment int) {
 	next := attemptJournaled
-	if segment == 0 {
+	if journalSegment == 0 {
 		next = attemptUnjournaled
 	}
 	a.enterPhaseLocked(next)
-	a.worker, a.encodedResult, a.resultSegment = nil, result, segment
+	a.worker, a.encodedResult, a.resultSegment = nil, result, journalSegment
 }
 
 // endLocked ends an attempt that a worker is executing. If the attempt has no process yet, it is killed

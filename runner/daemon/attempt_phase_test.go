@@ -49,9 +49,9 @@ func newTestServer(t *testing.T) *server {
 		link:         serviceLink{lastBusyAt: time.Now()},
 		attempts:     map[wire.Lease]*attempt{},
 		slots:        slotUses{reservedCount: 1},
-		workers:      workers{target: 1, count: 1},
-		leases:       leaseTerm{watchdogNeeded: make(chan struct{})},
-		runningTable: newTable(t),
+		workers:      workers{targetCount: 1, count: 1},
+		leases:       leaseTerm{needsWatchdog: make(chan struct{})},
+		runningTable: newRunningTable(t),
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
 	s.diskQueue.wake = make(chan struct{}, 1)

@@ -22,15 +22,15 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 // pauseLocked freezes or resumes an attempt, and sends the answer. If the attempt has not started yet, it
 // is frozen when it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
-	answer := func(unchanged int, ok bool) {
-		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchanged), NotRunning: !ok})
+	answer := func(unchangedCount int, ok bool) {
+		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchangedCount), NotRunning: !ok})
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {
 		answer(0, false)
 		return
 	}
-	a.paused = f.Paused
+	a.isPaused = f.Paused
 	if a.phase != attemptRunning {
 		answer(0, true)
 		return
@@ -64,8 +64,8 @@ func (s *server) signalLocked(f *wire.Signal) {
 	}
 }
 
-// nextSignal removes and returns the attempt's next queued signal. It returns more=false if none is left.
-func (s *server) nextSignal(a *attempt) (number int64, more bool) {
+// nextSignal removes and returns the attempt's next queued signal. found is false if none is left.
+func (s *server) nextSignal(a *attempt) (number int64, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(a.signals.signalNumbers) == 0 {

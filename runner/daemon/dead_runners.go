@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// recover answers a Recover request: it ends the remaining processes of dead runners' attempts.
-func (s *server) recover(c *conn, f *wire.Recover) {
+// handleRecover answers a Recover request: it ends the remaining processes of dead runners' attempts.
+func (s *server) handleRecover(c *conn, f *wire.Recover) {
 	s.mu.Lock()
 	newest := c.epoch != 0 && c.epoch == s.link.epoch
 	s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *server) removeDeadRunner(name string) {
 // deadRunnerDir returns the path of a dead runner's directory, given its name. It returns an error if the
 // name is invalid or the runner is alive.
 func (s *server) deadRunnerDir(name string) (string, error) {
-	dir := filepath.Join(s.Root, name)
+	dir := filepath.Join(s.RunnersDir, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunnerDirName(name) {
 		return "", fmt.Errorf("%s is not a runner's directory; this is a bug in queuectl; please report it", dir)
 	}

@@ -18,13 +18,13 @@ type directory struct {
 	workspacesDir string // path of the directory that contains the private directories of attempts
 }
 
-// mode returns the mode of a file or directory of the runner, given the owner's permissions. If
+// fileMode returns the mode of a file or directory of the runner, given the owner's permissions. If
 // groupMayRead is set, the group gets the owner's permissions to read and enter.
-func (d *directory) mode(owner os.FileMode) os.FileMode {
+func (d *directory) fileMode(ownerMode os.FileMode) os.FileMode {
 	if d.groupMayRead {
-		return owner | owner>>3&0o050
+		return ownerMode | ownerMode>>3&0o050
 	}
-	return owner
+	return ownerMode
 }
 
 // socketMode returns the mode of the socket. A client needs write permission to connect.
@@ -40,18 +40,18 @@ func (d *directory) socketMode() os.FileMode {
 // connects.
 func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	d := &s.dir
-	info, err := os.Stat(s.Root)
+	info, err := os.Stat(s.RunnersDir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot check the runner directory: %w", err)
 	}
 	d.groupMayRead = info.Mode()&os.ModeSetgid != 0
-	if err := os.MkdirAll(filepath.Join(s.Root, rundir.OutputsDirName), d.mode(0o700)); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.RunnersDir, rundir.OutputsDirName), d.fileMode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the output directory: %w", err)
 	}
-	if err := os.Mkdir(d.path, d.mode(0o700)); err != nil {
+	if err := os.Mkdir(d.path, d.fileMode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
-	mode := d.mode(0o600)
+	mode := d.fileMode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
 	if err == nil && lock == nil { // another process holds the lock for longer than a check takes
@@ -73,7 +73,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 			return nil, err
 		}
 	}
-	if d.workspacesDir, err = rundir.MakeWorkspaces(s.Root, s.Tmpdir, d.name, s.accounts != nil); err != nil {
+	if d.workspacesDir, err = rundir.MakeWorkspaces(s.RunnersDir, s.Tmpdir, d.name, s.accounts != nil); err != nil {
 		lock.Close()
 		os.RemoveAll(d.path) // if something remains, a service removes it later, like the directory of a dead runner
 		return nil, err
@@ -90,11 +90,11 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// removeIfDismissed removes the runner's directory if the service has sent Shutdown and has acknowledged
+// removeDirAfterShutdown removes the runner's directory if the service has sent Shutdown and has acknowledged
 // all results. Otherwise the directory stays, so that the next service can read the results in it.
-func (s *server) removeIfDismissed(lock *os.File) error {
+func (s *server) removeDirAfterShutdown(lock *os.File) error {
 	s.mu.Lock()
-	keep := !s.life.dismissed
+	keep := !s.life.shutdownRequested
 	for _, a := range s.attempts {
 		keep = keep || a.hasEnded()
 	}

@@ -16,20 +16,20 @@ type diskQueue struct {
 	ops []func() // guarded by mu
 }
 
-func (q *diskQueue) add(f func()) {
+func (q *diskQueue) add(operation func()) {
 	q.mu.Lock()
-	q.ops = append(q.ops, f)
+	q.ops = append(q.ops, operation)
 	q.mu.Unlock()
 	wire.Wake(q.wake)
 }
 
 // run executes operations until the given channel is closed. It then executes the operations that are still in
 // the queue, and returns.
-func (q *diskQueue) run(end <-chan struct{}) {
+func (q *diskQueue) run(done <-chan struct{}) {
 	for more := true; more; {
 		select {
 		case <-q.wake:
-		case <-end:
+		case <-done:
 			more = false
 		}
 		for f := q.next(); f != nil; f = q.next() {

@@ -15,11 +15,11 @@ import (
 )
 
 // execute runs one attempt and stores its result.
-func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
+func (s *server) execute(w *process.Worker, dir *workDir, a *attempt) {
 	failpoint.Hit("attempt-noted")
 	c := s.newCommand(a)
 	ws := &a.workspace
-	ws.server, ws.attempt, ws.dir = s, a, f
+	ws.server, ws.attempt, ws.dir = s, a, dir
 	if failed := s.prepareCommand(c, ws); failed != nil {
 		a.outputLog.Close()
 		s.settle(a, failed, ws)
@@ -28,7 +28,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	r := w.Run(c)
 	ws.collectReports(&r)
 	if r.UnenforcedLimits != "" {
-		s.warnedUnenforced.Do(func() {
+		s.warnUnenforcedLimitsOnce.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
 				"limits", r.UnenforcedLimits, "job", a.startFrame.Seq)
 		})
@@ -51,10 +51,10 @@ func (s *server) newCommand(a *attempt) *process.Command {
 		Limits: process.TreeLimits{MemoryBytes: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), NoFile: int(st.NoFile),
 			NoNewPrivileges: st.NoNewPrivileges}, MaskSecrets: st.MaskSecrets,
-		OnForked: func(pid int, at time.Time) {
-			s.runningTable.SetProcess(a.slot, pid, at.UnixMilli())
+		OnForked: func(pid int, forkedAt time.Time) {
+			s.runningTable.SetProcess(a.slot, pid, forkedAt.UnixMilli())
 			s.mu.Lock()
-			a.recordForkLocked(pid, at)
+			a.recordForkLocked(pid, forkedAt)
 			s.mu.Unlock()
 		},
 		// The report of the start is sent together with the next results. If the attempt ends before that, the
@@ -120,7 +120,7 @@ const credentialPrefix = "credential:"
 
 // readSecrets returns the secret environment variables of an attempt, whose values the service does not
 // know. It returns an error if the attempt's account may not use one of them.
-func (s *server) readSecrets(st *wire.Start) (list []process.Secret, err error) {
+func (s *server) readSecrets(st *wire.Start) (secrets []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")
 		secret := process.Secret{Name: name, Path: reference}
@@ -130,7 +130,7 @@ func (s *server) readSecrets(st *wire.Start) (list []process.Secret, err error) 
 				return nil, fmt.Errorf("env_secret %s: credential %s: %w", name, credential, err)
 			}
 		}
-		list = append(list, secret)
+		secrets = append(secrets, secret)
 	}
-	return list, nil
+	return secrets, nil
 }

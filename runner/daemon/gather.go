@@ -25,16 +25,18 @@ type gatherState struct {
 // sends enough short jobs in advance to keep the workers busy during this time.
 const maxGatherDelays = 4
 
-// sendLocked queues a frame for the connected service. With now=true, the frame is sent immediately. Otherwise it
-// is sent after at most maxGatherDelays times settleDelay.
-func (s *server) sendLocked(f wire.Frame, now bool) { s.sendEncodedLocked(wire.Append(nil, f), now) }
+// sendLocked queues a frame for the connected service. If sendNow is true, the frame is sent at once. Otherwise
+// it is sent after at most maxGatherDelays times settleDelay.
+func (s *server) sendLocked(f wire.Frame, sendNow bool) {
+	s.sendEncodedLocked(wire.Append(nil, f), sendNow)
+}
 
 // sendEncodedLocked does the same as sendLocked with a frame that is already encoded.
-func (s *server) sendEncodedLocked(frame []byte, now bool) {
+func (s *server) sendEncodedLocked(frame []byte, sendNow bool) {
 	c, delay := s.link.conn, s.link.settleDelay
 	switch {
 	case c == nil: // no service is connected; discard the frame, because the next HelloReply describes the current state
-	case now || delay == 0:
+	case sendNow || delay == 0:
 		c.Send(frame)
 	default:
 		c.Buffer(frame)
@@ -52,8 +54,8 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {
 		delay := s.link.settleDelay
-		busyFor := time.Since(c.gathered.startedAt) * time.Duration(len(s.waitingAttempts)) / time.Duration(
-			c.gathered.frameCount)
+		busyFor := time.Since(c.gathered.startedAt) * time.Duration(len(s.waitingAttempts)) /
+			time.Duration(c.gathered.frameCount)
 		if extension := min(busyFor-delay, (maxGatherDelays-1)*delay); extension >= delay/2 {
 			time.AfterFunc(extension, func() { s.flushGathered(c, false) })
 			s.mu.Unlock()

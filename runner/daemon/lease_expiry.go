@@ -22,11 +22,11 @@ import (
 // leaseTerm says how long the leases of the service last. It also contains the watchdog, which ends the
 // jobs in time if the runner hangs or dies.
 type leaseTerm struct {
-	endsAt         time.Time     // zero if the leases are not limited in time
-	endsSinceBoot  time.Duration // end of the leases as time since boot; 0 if unknown
-	timer          *time.Timer   // runs checkLeases; nil before its first use
-	watchdogPhase  watchdogPhase
-	watchdogNeeded chan struct{} // closed when the leases are limited in time
+	endsAt        time.Time     // zero if the leases are not limited in time
+	endsSinceBoot time.Duration // end of the leases as time since boot; 0 if unknown
+	checkTimer    *time.Timer   // runs checkLeases; nil before its first use
+	watchdogPhase watchdogPhase
+	needsWatchdog chan struct{} // closed when the leases are limited in time
 	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
 	watchdog *launcher.Watchdog
 }
@@ -36,9 +36,9 @@ type leaseTerm struct {
 type watchdogPhase int
 
 const (
-	watchdogUnneeded watchdogPhase = iota // the leases have not been limited in time until now
-	watchdogStarting                      // the watchdog is being started
-	watchdogDecided                       // the watchdog was started, or could not be started
+	watchdogUnneeded  watchdogPhase = iota // the leases have not been limited in time until now
+	watchdogStarting                       // the watchdog is being started
+	watchdogStartDone                      // the watchdog was started, or could not be started
 )
 
 // canExpireLocked reports whether the leases are limited in time. The running table contains the same
@@ -47,7 +47,7 @@ func (l *leaseTerm) canExpireLocked() bool { return !l.endsAt.IsZero() }
 
 // awaitsWatchdogLocked reports whether attempts must wait for the watchdog before they start.
 func (l *leaseTerm) awaitsWatchdogLocked() bool {
-	return l.canExpireLocked() && l.watchdogPhase != watchdogDecided
+	return l.canExpireLocked() && l.watchdogPhase != watchdogStartDone
 }
 
 // remainingLocked returns how long the leases still last. Leases that are limited in time have expired if
@@ -67,8 +67,8 @@ func (l *leaseTerm) hasExpiredLocked() bool { return l.canExpireLocked() && l.re
 // docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l := &s.leases
-	if l.timer != nil {
-		l.timer.Stop()
+	if l.checkTimer != nil {
+		l.checkTimer.Stop()
 	}
 	// Write to the table only if the value changes: mu is held, and the write blocks if the disk hangs.
 	limited := f.Duration > 0
@@ -83,10 +83,10 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	}
 	if l.watchdogPhase == watchdogUnneeded {
 		l.watchdogPhase = watchdogStarting
-		close(l.watchdogNeeded)
+		close(l.needsWatchdog)
 	}
 	l.endsAt, l.endsSinceBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadlineMillis)*time.Millisecond
-	l.timer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
+	l.checkTimer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
 	l.armWatchdogLocked()
 }
 
@@ -118,7 +118,7 @@ func (s *server) checkLeases() {
 	case s.leases.hasExpiredLocked():
 		s.endExpiredLeasesLocked()
 	default:
-		s.leases.timer = time.AfterFunc(s.leases.untilCheckLocked(), s.checkLeases)
+		s.leases.checkTimer = time.AfterFunc(s.leases.untilCheckLocked(), s.checkLeases)
 	}
 }
 
@@ -130,7 +130,7 @@ const watchdogStartLimit = 5 * time.Second
 // returns when the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
-	case <-s.leases.watchdogNeeded:
+	case <-s.leases.needsWatchdog:
 	case <-s.life.done:
 		return
 	}
@@ -155,7 +155,7 @@ func (s *server) startLeaseWatchdog() {
 // it could not be started. Attempts that waited for the watchdog may then start.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
-	s.leases.watchdogPhase, s.leases.watchdog = watchdogDecided, w
+	s.leases.watchdogPhase, s.leases.watchdog = watchdogStartDone, w
 	s.workers.cond.Broadcast()
 	if s.leases.canExpireLocked() && !s.leases.hasExpiredLocked() {
 		s.leases.armWatchdogLocked()
@@ -166,7 +166,7 @@ func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 // endExpiredLeasesLocked ends all jobs, because the leases have expired.
 func (s *server) endExpiredLeasesLocked() {
 	s.leases.watchdog.SetDeadline(launcher.NoDeadline)
-	s.discardWaitingLocked()
+	s.discardWaitingAttemptsLocked()
 	running := 0
 	for _, a := range s.attempts {
 		if a.isOnWorker() {

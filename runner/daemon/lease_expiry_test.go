@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// newTable creates a running table.
-func newTable(t *testing.T) *rundir.Table {
+// newRunningTable creates a running table.
+func newRunningTable(t *testing.T) *rundir.Table {
 	t.Helper()
 	table, err := rundir.CreateTable(t.TempDir(), 0o600, 4711, 99)
 	if err != nil {
@@ -32,7 +32,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, runningTable: newTable(
+			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needsWatchdog: make(chan struct{})},
+			runningTable: newRunningTable(
 				t),
 		}
 		s.workers.cond = sync.NewCond(&s.mu)
@@ -58,7 +59,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		s.runningTable.Close() // a renewal must not write to the table, because the disk may hang
 		prolong(3 * time.Second)
-		s.runningTable = newTable(t)
+		s.runningTable = newRunningTable(t)
 		time.Sleep(2 * time.Second)
 		checkExpired(false)
 		withLock(func() {
@@ -108,9 +109,10 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, runningTable: newTable(
+				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needsWatchdog: make(chan struct{})},
+				runningTable: newRunningTable(
 					t),
-				slots: slotUses{reservedCount: 1}, workers: workers{target: 1, count: 1},
+				slots: slotUses{reservedCount: 1}, workers: workers{targetCount: 1, count: 1},
 			}
 			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()

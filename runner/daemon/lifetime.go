@@ -20,9 +20,9 @@ const (
 type lifetime struct {
 	phase runnerPhase
 	done  chan struct{} // closed when phaseEnded begins
-	// dismissed means that the service has sent Shutdown. The runner may then remove its directory when it
+	// shutdownRequested means that the service has sent Shutdown. The runner may then remove its directory when it
 	// ends.
-	dismissed bool
+	shutdownRequested bool
 }
 
 // startClosingLocked begins phaseClosing: workers start no more attempts, and the runner ends once all
@@ -37,14 +37,14 @@ func (s *server) startClosingLocked() {
 
 // endIfDoneLocked ends the runner if it is in phaseClosing and all attempts have ended.
 func (s *server) endIfDoneLocked() {
-	if s.life.phase == phaseClosing && !s.hasUnendedLocked() {
+	if s.life.phase == phaseClosing && !s.hasUnendedAttemptsLocked() {
 		s.life.phase = phaseEnded
 		close(s.life.done)
 	}
 }
 
-// hasUnendedLocked reports whether any attempt is waiting or running.
-func (s *server) hasUnendedLocked() bool {
+// hasUnendedAttemptsLocked reports whether any attempt is waiting or running.
+func (s *server) hasUnendedAttemptsLocked() bool {
 	for _, a := range s.attempts {
 		if !a.hasEnded() {
 			return true
@@ -59,7 +59,7 @@ func (s *server) hasUnendedLocked() bool {
 // attempt gets at most this grace period between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
-	s.discardWaitingLocked()
+	s.discardWaitingAttemptsLocked()
 	s.startClosingLocked()
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
@@ -82,18 +82,18 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// unwantedInterval is the time between two calls of Options.IsUnwanted. The runner ends after two
+// unwantedCheckInterval is the time between two calls of Options.IsUnwanted. The runner ends after two
 // successive calls that return true.
-const unwantedInterval = 2 * time.Second
+const unwantedCheckInterval = 2 * time.Second
 
 // watchServiceUnit closes the given channel once the operating system has stopped the service permanently. It
 // checks this only while no service is connected, because a service that is running when it is stopped sends
 // Shutdown to the runner.
-func (s *server) watchServiceUnit(stopped chan<- struct{}) {
+func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	count := 0 // number of successive calls of IsUnwanted that returned true
-	s.link.unwantedTimer = time.AfterFunc(unwantedInterval, func() {
+	s.link.unwantedTimer = time.AfterFunc(unwantedCheckInterval, func() {
 		isUnwanted := s.isDisconnected() && s.IsUnwanted()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -105,20 +105,20 @@ func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 		}
 		if count == 2 {
 			s.link.unwantedTimer = nil // otherwise disconnectLocked could start the timer again
-			close(stopped)
+			close(serviceStopped)
 		} else if s.link.conn == nil && s.life.phase != phaseEnded {
-			s.link.unwantedTimer.Reset(unwantedInterval)
+			s.link.unwantedTimer.Reset(unwantedCheckInterval)
 		}
 	})
 }
 
-// endingInterval is the time between two calls of Options.OnEnding.
-const endingInterval = 10 * time.Second
+// endingReportInterval is the time between two calls of Options.OnEnding.
+const endingReportInterval = 10 * time.Second
 
 // reportEnding calls OnEnding repeatedly until the runner ends. OnEnding reports to the operating system
 // that the runner needs more time.
 func (s *server) reportEnding() {
-	tick := time.NewTicker(endingInterval)
+	tick := time.NewTicker(endingReportInterval)
 	defer tick.Stop()
 	for {
 		s.OnEnding()
@@ -165,9 +165,9 @@ func (s *server) housekeep() {
 			s.Cgroups.Sweep()
 		}
 		s.retryJournal()
-		s.sweeper.addLeftovers(s.dir.workspacesDir)
+		s.sweeper.addLeftoverDirs(s.dir.workspacesDir)
 		s.mu.Lock()
-		if s.link.conn != nil || s.hasUnendedLocked() || len(s.stuckAttempts) > 0 {
+		if s.link.conn != nil || s.hasUnendedAttemptsLocked() || len(s.stuckAttempts) > 0 {
 			s.link.lastBusyAt = time.Now()
 		} else if time.Since(s.link.lastBusyAt) > idleExitDelay {
 			s.startClosingLocked()

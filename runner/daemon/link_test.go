@@ -82,7 +82,7 @@ func TestStoppedServiceIsReportedOnce(t *testing.T) {
 			s.link.disconnectLocked(c)
 			s.mu.Unlock()
 			isUnwanted.Store(unwanted)
-			time.Sleep(5 * unwantedInterval)
+			time.Sleep(5 * unwantedCheckInterval)
 		}
 		s.mu.Lock()
 		s.life.phase = phaseEnded

@@ -16,7 +16,7 @@ func (s *server) limitOwnMemory(workers int) {
 	}
 	s.diskQueue.add(func() {
 		if err := s.Cgroups.LimitOwnMemory(ownMemoryBytes + int64(workers)*workerMemoryBytes); err != nil {
-			s.warnedUnbounded.Do(func() {
+			s.warnUnlimitedMemoryOnce.Do(func() {
 				s.Log.Warn("could not limit the runner's own memory; jobs are not affected", "error", err)
 			})
 		}

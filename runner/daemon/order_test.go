@@ -26,7 +26,7 @@ func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 		// This job also starts before job 5, but after job 9, which was sent earlier.
 		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
 	} {
-		s.insertWaitingLocked(&attempt{startFrame: &start})
+		s.insertWaitingAttemptLocked(&attempt{startFrame: &start})
 	}
 	var got []int64
 	for _, a := range s.waitingAttempts {

@@ -21,17 +21,17 @@ const progressInterval = 500 * time.Millisecond
 // progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
 // with N in percent. Only the last valid line is reported.
 type progressParser struct {
-	last  wire.Progress // progress in the last valid line
-	line  []byte        // the part of the current line that has been read until now
-	skip  bool          // the current line is longer than maxProgressLineBytes and is ignored
-	masks [][]byte      // secret values, replaced in each line
+	lastProgress wire.Progress // progress in the last valid line
+	line         []byte        // the part of the current line that has been read until now
+	skipLine     bool          // the current line is longer than maxProgressLineBytes and is ignored
+	secretTexts  [][]byte      // secret values, replaced in each line
 }
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
 func (p *progressParser) parse(data []byte) (valid bool) {
 	for part := range bytes.Lines(data) {
 		part, ended := bytes.CutSuffix(part, []byte("\n"))
-		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLineBytes; !p.skip {
+		if p.skipLine = p.skipLine || len(p.line)+len(part) > maxProgressLineBytes; !p.skipLine {
 			p.line = append(p.line, part...)
 		}
 		if ended {
@@ -43,11 +43,11 @@ func (p *progressParser) parse(data []byte) (valid bool) {
 
 // flush parses the incomplete current line as if it had ended. It reports whether the line is valid.
 func (p *progressParser) flush() (valid bool) {
-	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.masks)))
-	if ok = ok && !p.skip; ok {
-		p.last = wire.Progress{ReportedAtMillis: time.Now().UnixMilli(), Percent: percent, Text: text}
+	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.secretTexts)))
+	if ok = ok && !p.skipLine; ok {
+		p.lastProgress = wire.Progress{ReportedAtMillis: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}
-	p.line, p.skip = p.line[:0], false
+	p.line, p.skipLine = p.line[:0], false
 	return ok
 }
 
@@ -76,7 +76,7 @@ func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	}
 	// Only this goroutine changes ws.attempt.sentProgress, so it can be read without mu.
 	sent := ws.attempt.sentProgress
-	if p.last.ReportedAtMillis == sent.ReportedAtMillis {
+	if p.lastProgress.ReportedAtMillis == sent.ReportedAtMillis {
 		return len(p.line) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
@@ -84,8 +84,8 @@ func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 		return true
 	}
 	ws.server.mu.Lock()
-	ws.attempt.sentProgress = p.last
-	ws.server.sendLocked(&wire.ProgressReport{Lease: leaseOf(ws.attempt), Progress: p.last}, false)
+	ws.attempt.sentProgress = p.lastProgress
+	ws.server.sendLocked(&wire.ProgressReport{Lease: leaseOf(ws.attempt), Progress: p.lastProgress}, false)
 	ws.server.mu.Unlock()
 	return len(p.line) > 0
 }

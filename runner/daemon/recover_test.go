@@ -19,7 +19,7 @@ func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &server{Options: Options{RunnerSettings: launcher.RunnerSettings{Root: root}}}
+	s := &server{Options: Options{RunnerSettings: launcher.RunnerSettings{RunnersDir: root}}}
 	if dir, err := s.deadRunnerDir("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
 		t.Errorf("a dead runner: got %q, %v", dir, err)
 	}

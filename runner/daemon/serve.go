@@ -26,7 +26,7 @@ type Options struct {
 	// IsUnwanted reports whether the operating system has stopped the service permanently. The runner calls it
 	// while no service is connected. If it is nil, the runner assumes that the service is wanted.
 	IsUnwanted func() bool
-	// OnEnding is called every endingInterval while the runner waits for jobs after the context of Serve has
+	// OnEnding is called every endingReportInterval while the runner waits for jobs after the context of Serve has
 	// ended. It may be nil.
 	OnEnding func()
 	Log      *slog.Logger
@@ -50,8 +50,8 @@ type server struct {
 	goroutines   sync.WaitGroup // workers and the goroutines that they have started
 	workDirCount atomic.Int64   // number of names given to private directories until now
 
-	warnedUnenforced sync.Once // used to log once that limits are not enforced
-	warnedUnbounded  sync.Once // used to log once that the runner's own memory is not limited
+	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
+	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
 
 	mu               sync.Mutex
 	life             lifetime
@@ -66,7 +66,7 @@ type server struct {
 	leases           leaseTerm
 }
 
-// Serve runs a runner in this process. It creates the runner's directory below Root. It serves until ctx
+// Serve runs a runner in this process. It creates the runner's directory below RunnersDir. It serves until ctx
 // ends, the service sends Shutdown, the directory is removed, or the runner has been idle for idleExitDelay.
 // Before it returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
@@ -77,12 +77,12 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	s := &server{
 		Options:    o,
-		dir:        directory{name: name, path: filepath.Join(o.Root, name)},
+		dir:        directory{name: name, path: filepath.Join(o.RunnersDir, name)},
 		orphanHint: make(chan struct{}, 1),
 		life:       lifetime{done: make(chan struct{})},
 		link:       serviceLink{lastBusyAt: time.Now()},
 		attempts:   map[wire.Lease]*attempt{},
-		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
+		leases:     leaseTerm{needsWatchdog: make(chan struct{})},
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
 	if o.PolicyFile != "" {
@@ -101,7 +101,7 @@ func Serve(ctx context.Context, o Options) error {
 			return err
 		}
 		defer s.watchdog.End()
-		s.leases.watchdog, s.leases.watchdogPhase = s.watchdog, watchdogDecided
+		s.leases.watchdog, s.leases.watchdogPhase = s.watchdog, watchdogStartDone
 	}
 	o.OnReady(s.dir.path)
 
@@ -110,13 +110,13 @@ func Serve(ctx context.Context, o Options) error {
 	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
-	return s.removeIfDismissed(lock)
+	return s.removeDirAfterShutdown(lock)
 }
 
 // run serves until the runner ends and all its goroutines have returned.
 func (s *server) run(ctx context.Context) {
 	var loops sync.WaitGroup
-	loops.Go(s.accept)
+	loops.Go(s.acceptConns)
 	loops.Go(s.housekeep)
 	loops.Go(func() { s.diskQueue.run(s.life.done) })
 	loops.Go(func() { s.sweeper.run(s.life.done) })

@@ -39,7 +39,7 @@ func (l *serviceLink) disconnectLocked(c *conn) bool {
 	}
 	l.conn, l.lastBusyAt = nil, time.Now()
 	if l.unwantedTimer != nil {
-		l.unwantedTimer.Reset(unwantedInterval)
+		l.unwantedTimer.Reset(unwantedCheckInterval)
 	}
 	return true
 }
@@ -77,32 +77,33 @@ const endingSuffix = " (ending)"
 
 // helloReplyLocked returns the answer to a Hello, and the encoded frames that follow it: the results that no
 // service has acknowledged, and the progress of running attempts.
-func (s *server) helloReplyLocked() (k *wire.HelloReply, frames []byte) {
-	k = &wire.HelloReply{
+func (s *server) helloReplyLocked() (reply *wire.HelloReply, frames []byte) {
+	reply = &wire.HelloReply{
 		ProtocolVersion: wire.ProtocolVersion, Version: s.Version, PID: int64(
 			os.Getpid()), Enforcements: s.limitEnforcements(),
 	}
 	if s.life.phase != phaseServing { // the service sends no new jobs to a runner whose version differs from its own
-		k.Version += endingSuffix
+		reply.Version += endingSuffix
 	}
 	for _, a := range s.attempts {
 		if a.hasEnded() {
-			k.EndedLeases = append(k.EndedLeases, leaseOf(a))
+			reply.EndedLeases = append(reply.EndedLeases, leaseOf(a))
 			frames = append(frames, a.encodedResult...)
 			continue
 		}
-		k.Attempts = append(k.Attempts, wireAttempt(a))
+		reply.Attempts = append(reply.Attempts, wireAttempt(a))
 		if a.sentProgress.ReportedAtMillis != 0 {
 			frames = wire.Append(frames, &wire.ProgressReport{Lease: leaseOf(a), Progress: a.sentProgress})
 		}
 	}
-	return k, frames
+	return reply, frames
 }
 
 // limitEnforcements returns how this runner enforces each limit.
-func (s *server) limitEnforcements() (list []wire.LimitEnforcement) {
+func (s *server) limitEnforcements() (enforcements []wire.LimitEnforcement) {
 	for _, e := range process.Enforcements(s.Cgroups) {
-		list = append(list, wire.LimitEnforcement{Limit: e.Limit, Extent: int64(e.Extent), Mechanism: e.Mechanism})
+		enforcements = append(enforcements, wire.LimitEnforcement{Limit: e.Limit, Extent: int64(e.Extent),
+			Mechanism: e.Mechanism})
 	}
-	return list
+	return enforcements
 }

@@ -51,8 +51,8 @@ func (c *conn) close() {
 	}
 }
 
-// accept serves connections until the runner ends.
-func (s *server) accept() {
+// acceptConns serves connections until the runner ends.
+func (s *server) acceptConns() {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {
@@ -70,12 +70,12 @@ func (s *server) accept() {
 			c.Close()
 			continue
 		}
-		conns.Go(func() { s.serve(newConn(c)) })
+		conns.Go(func() { s.serveConn(newConn(c)) })
 	}
 }
 
-// serve handles one service's connection until it ends or a newer service connects.
-func (s *server) serve(c *conn) {
+// serveConn handles one service's connection until it ends or a newer service connects.
+func (s *server) serveConn(c *conn) {
 	var loops sync.WaitGroup
 	loops.Go(c.Run)
 	// When the runner ends, send the remaining frames, then end the connection after closingReadTime.
@@ -92,10 +92,10 @@ func (s *server) serve(c *conn) {
 	for ; err == nil; f, err = wire.ReadFrame(reader) {
 		switch f := f.(type) {
 		case *wire.ReadOutput:
-			loops.Go(func() { s.answerRead(c, f) })
+			loops.Go(func() { s.answerReadOutput(c, f) })
 			continue
 		case *wire.Recover:
-			loops.Go(func() { s.recover(c, f) })
+			loops.Go(func() { s.handleRecover(c, f) })
 			continue
 		case *wire.Start:
 			failpoint.Hit("runner-start")
@@ -149,7 +149,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	case *wire.RemoveDeadRunner:
 		s.diskQueue.add(func() { s.removeDeadRunner(f.RunnerName) })
 	case *wire.Drop:
-		s.dropLocked(f)
+		s.dropAttemptLocked(f)
 	case *wire.EndAttempt:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // a waiting attempt is cancelled by Drop instead
 			a.sendsImmediately = true
@@ -168,7 +168,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	case *wire.PurgeOutputs:
 		s.diskQueue.add(func() { s.purgeOutputs(c, f) })
 	case *wire.Shutdown:
-		s.life.dismissed = true
+		s.life.shutdownRequested = true
 		s.startClosingLocked()
 	default:
 		return false
@@ -193,13 +193,13 @@ func (s *server) setupLocked(f *wire.Setup) {
 	}
 	s.slots.reservedCount = reserved
 	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
-	s.setWorkersLocked(target)
+	s.setWorkerCountLocked(target)
 	s.limitOwnMemory(target)
 }
 
-// answerRead answers a ReadOutput request. If f.Wait is set, it first waits until there is output after the
+// answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits until there is output after the
 // cursor or the output is complete.
-func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
+func (s *server) answerReadOutput(c *conn, f *wire.ReadOutput) {
 	tooMany := c.activeReads.Add(1) > maxConcurrentReads
 	defer c.activeReads.Add(-1)
 	answer := &wire.ReadOutputReply{RequestID: f.RequestID, Cursor: f.Cursor}
@@ -230,6 +230,6 @@ func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 
 // purgeOutputs answers a PurgeOutputs request: it deletes output files.
 func (s *server) purgeOutputs(c *conn, f *wire.PurgeOutputs) {
-	runner.RemoveOutputs(s.Root, f.Refs)
+	runner.RemoveOutputs(s.RunnersDir, f.Refs)
 	c.SendFrames(&wire.PurgeOutputsReply{RequestID: f.RequestID})
 }

@@ -106,10 +106,10 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		l := wire.Lease{Seq: 1, Fence: 7}
 		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waitingAttempts: []*attempt{a}}
-		go s.answerRead(c, &wire.ReadOutput{Lease: l, RequestID: 3, Wait: true})
+		go s.answerReadOutput(c, &wire.ReadOutput{Lease: l, RequestID: 3, Wait: true})
 		synctest.Wait() // the client waits for output now
 		s.mu.Lock()
-		s.dropLocked(&wire.Drop{Lease: l})
+		s.dropAttemptLocked(&wire.Drop{Lease: l})
 		s.mu.Unlock()
 		service.SetReadDeadline(time.Now().Add(time.Second))
 		raw := make([]byte, 1000)

@@ -25,7 +25,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
 	if r.HasBackground {
-		if err := rundir.AppendSparedGroup(s.dir.path, r.PID, s.dir.mode(0o600)); err != nil {
+		if err := rundir.AppendSparedGroup(s.dir.path, r.PID, s.dir.fileMode(0o600)); err != nil {
 			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 				"job", f.Seq, "error", err)
 		}
@@ -65,7 +65,7 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
 		CPU: r.CPU, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
 		DroppedBytes: ws.attempt.outputLog.DroppedBytes(), ResultJSON: ws.resultJSON, ResultError: ws.resultError,
-		Progress: ws.progress.last,
+		Progress: ws.progress.lastProgress,
 	}
 }
 
@@ -95,14 +95,14 @@ func resultCause(r *process.Result) int64 {
 // was full.
 func (s *server) retryJournal() {
 	s.mu.Lock()
-	var list []*attempt
+	var unjournaledAttempts []*attempt
 	for _, a := range s.attempts {
 		if a.phase == attemptUnjournaled {
-			list = append(list, a)
+			unjournaledAttempts = append(unjournaledAttempts, a)
 		}
 	}
 	s.mu.Unlock()
-	for _, a := range list {
+	for _, a := range unjournaledAttempts {
 		segment, err := s.journal.Append(a.encodedResult)
 		if err != nil {
 			return // the next housekeeping round or the next result calls retryJournal again

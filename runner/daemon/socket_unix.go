@@ -27,7 +27,7 @@ const (
 )
 
 // waitForChangeFunc is a function like dir.WaitForChange, which waits for a change in a directory.
-type waitForChangeFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
+type waitForChangeFunc func(ctx context.Context, dir string, names []string, onWatching func() bool) error
 
 // keepReachable creates the socket again when its file is removed, until ctx ends or the runner's directory
 // is gone. It reports whether the directory is gone.
@@ -57,7 +57,7 @@ func (s *socket) keepReachableWith(
 		if !sleepOrDone(ctx, recreateDelay) {
 			return false
 		}
-		if isGone(dir) {
+		if isDirGone(dir) {
 			return true
 		}
 		if err != nil && !warned {
@@ -80,9 +80,9 @@ func (s *socket) keepReachableWith(
 	}
 }
 
-// isGone reports whether there is no directory at a path. It returns false if the path cannot be
+// isDirGone reports whether there is no directory at a path. It returns false if the path cannot be
 // checked.
-func isGone(dir string) bool {
+func isDirGone(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		// ENOTDIR means that a parent directory was replaced by a file.

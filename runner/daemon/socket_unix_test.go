@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// noWatch fails, as dir.WaitForChange does if the account has no inotify instances left.
-func noWatch(context.Context, string, []string, func() bool) error {
+// failToWatch fails, as dir.WaitForChange does if the account has no inotify instances left.
+func failToWatch(context.Context, string, []string, func() bool) error {
 	return errors.New("too many open files")
 }
 
-// noEvent waits until ctx ends, as dir.WaitForChange does if the kernel reports nothing.
-func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
+// waitWithoutEvent waits until ctx ends, as dir.WaitForChange does if the kernel reports nothing.
+func waitWithoutEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -56,15 +56,15 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 		waitForChange waitForChangeFunc
 		lose          func(root string) error
 	}{
-		{"removed, cannot be watched", noWatch, os.RemoveAll},
-		{"parent replaced by a file", noWatch, func(root string) error {
+		{"removed, cannot be watched", failToWatch, os.RemoveAll},
+		{"parent replaced by a file", failToWatch, func(root string) error {
 			return errors.Join(os.RemoveAll(root), os.WriteFile(root, nil, 0o600))
 		}},
-		{"replaced by a file", noWatch, func(root string) error {
+		{"replaced by a file", failToWatch, func(root string) error {
 			dir := filepath.Join(root, "1.a")
 			return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 		}},
-		{"parent renamed, no event", noEvent, func(root string) error { return os.Rename(root, root+"-old") }},
+		{"parent renamed, no event", waitWithoutEvent, func(root string) error { return os.Rename(root, root+"-old") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withSocket(t, c.waitForChange, func(t *testing.T, root string, gone <-chan bool) {
@@ -86,7 +86,8 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 
 // A removed socket is created again even if the directory cannot be watched.
 func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
-	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": noWatch, "no event": noEvent} {
+	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": failToWatch,
+		"no event": waitWithoutEvent} {
 		t.Run(name, func(t *testing.T) {
 			withSocket(t, waitForChange, func(t *testing.T, root string, gone <-chan bool) {
 				path := filepath.Join(root, "1.a", rundir.SocketFileName)

@@ -25,18 +25,18 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 		f.Output = nil
 	}
 	ref := runner.OutputRef(leaseOf(a))
-	err := writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.outputLog)
+	err := writeOutput(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
 	// If the output directory was removed, create it again.
-	dir := filepath.Join(s.Root, rundir.OutputsDirName)
-	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.mode(0o700)) == nil {
-		err = writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.outputLog)
+	dir := filepath.Join(s.RunnersDir, rundir.OutputsDirName)
+	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.fileMode(0o700)) == nil {
+		err = writeOutput(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
 	}
 	if err != nil {
 		s.Log.Error("a job's output was truncated, because its output file could not be written",
 			"job", a.startFrame.Seq, "error", err)
-		var kept int64
-		f.Output, kept = a.outputLog.EncodeHead(output.MaxMemoryBytes)
-		f.DroppedBytes += a.outputLog.KeptBytes() - kept
+		var keptBytes int64
+		f.Output, keptBytes = a.outputLog.EncodeHead(output.MaxMemoryBytes)
+		f.DroppedBytes += a.outputLog.KeptBytes() - keptBytes
 		if f.Error != "" {
 			f.Error += "; "
 		}

@@ -13,12 +13,12 @@ import (
 )
 
 // sweepTimeout is how long the sweeper tries to remove one directory. After that, the rest stays until the
-// next call of addLeftovers.
+// next call of addLeftoverDirs.
 const sweepTimeout = 10 * time.Second
 
 // sweeper removes the private directories of ended attempts. It removes a part of each directory in turn,
 // so that a large directory does not delay the removal of other directories. Call init before use. addPath
-// and addLeftovers may be called from any goroutine.
+// and addLeftoverDirs may be called from any goroutine.
 type sweeper struct {
 	diskQueue
 	log *slog.Logger
@@ -73,9 +73,9 @@ func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.T
 	}
 }
 
-// addLeftovers queues the directories in dir that attempts have used and that still exist. Such a directory
+// addLeftoverDirs queues the directories in dir that attempts have used and that still exist. Such a directory
 // was renamed by privdir.Dir.Rename.
-func (s *sweeper) addLeftovers(dir string) {
+func (s *sweeper) addLeftoverDirs(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return // dir was removed together with all directories in it

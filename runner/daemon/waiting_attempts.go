@@ -23,17 +23,17 @@ func (s *server) addAttemptLocked(f *wire.Start) {
 		return os.CreateTemp(s.dir.path, "log-*")
 	})
 	s.attempts[f.Lease] = a
-	s.insertWaitingLocked(a)
+	s.insertWaitingAttemptLocked(a)
 	s.workers.cond.Signal()
 }
 
-// insertWaitingLocked adds an attempt to the list of waiting attempts. In this list, the attempts of each
+// insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. In this list, the attempts of each
 // queue are sorted by Position. The service decides how the queues alternate, so an attempt can only take
 // the index of another attempt of the same queue. The new attempt takes the index of the first attempt of
 // its queue that starts after it. That attempt takes the index of the next one of the queue, and so on.
 //
 // For example, the list a3 b1 a5 (queue and position) and the new attempt a2 result in a2 b1 a3 a5.
-func (s *server) insertWaitingLocked(a *attempt) {
+func (s *server) insertWaitingAttemptLocked(a *attempt) {
 	s.waitingAttempts = append(s.waitingAttempts, a)
 	at := len(s.waitingAttempts) - 1
 	for i := at - 1; i >= 0; i-- {
@@ -56,35 +56,35 @@ func (a *attempt) isPastDeadline() bool {
 		bootDeadline != 0 && runner.TimeSinceBoot().Milliseconds() >= bootDeadline
 }
 
-// hasNoneWaiting reports whether no attempt waits for a worker.
-func (s *server) hasNoneWaiting() bool {
+// hasNoWaitingAttempt reports whether no attempt waits for a worker.
+func (s *server) hasNoWaitingAttempt() bool {
 	s.mu.Lock()
 	none := len(s.waitingAttempts) == 0
 	s.mu.Unlock()
 	return none
 }
 
-// dropLocked answers a Drop request: it removes the attempt if no worker has taken it.
-func (s *server) dropLocked(f *wire.Drop) {
+// dropAttemptLocked answers a Drop request: it removes the attempt if no worker has taken it.
+func (s *server) dropAttemptLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {
-		s.discardLocked(s.waitingAttempts[i])
+		s.discardAttemptLocked(s.waitingAttempts[i])
 		s.waitingAttempts = slices.Delete(s.waitingAttempts, i, i+1)
 		dropped = true
 	}
 	s.sendLocked(&wire.DropReply{Lease: f.Lease, Dropped: dropped}, true)
 }
 
-// discardWaitingLocked removes all attempts that no worker has taken.
-func (s *server) discardWaitingLocked() {
+// discardWaitingAttemptsLocked removes all attempts that no worker has taken.
+func (s *server) discardWaitingAttemptsLocked() {
 	for _, a := range s.waitingAttempts {
-		s.discardLocked(a)
+		s.discardAttemptLocked(a)
 	}
 	s.waitingAttempts = nil
 }
 
-// discardLocked removes an attempt that was never started, and wakes readers that wait for its output.
-func (s *server) discardLocked(a *attempt) {
+// discardAttemptLocked removes an attempt that was never started, and wakes readers that wait for its output.
+func (s *server) discardAttemptLocked(a *attempt) {
 	delete(s.attempts, leaseOf(a))
 	a.outputLog.Discard()
 }

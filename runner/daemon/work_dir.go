@@ -11,7 +11,7 @@ import (
 // workDir is the private directory that a worker gives to its attempts, one after the other.
 type workDir struct {
 	*privdir.Dir
-	lastEnd time.Time // end of the worker's last attempt
+	lastEndedAt time.Time // end of the worker's last attempt
 }
 
 // A worker normally removes the private directory when an attempt ends. But creating and removing a directory
@@ -34,8 +34,8 @@ func (s *server) newWorkDir() *workDir {
 // removeIdleDirLocked removes the private directory of an idle worker, if idleRemoveDelay has passed
 // since the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
 // whether it removed the directory. It releases mu during the removal.
-func (s *server) removeIdleDirLocked(f *workDir) bool {
-	if time.Since(f.lastEnd) < idleRemoveDelay {
+func (s *server) removeIdleDirLocked(dir *workDir) bool {
+	if time.Since(dir.lastEndedAt) < idleRemoveDelay {
 		if s.idleTimer == nil {
 			s.idleTimer = time.AfterFunc(idleRemoveDelay, s.wakeIdleWorkers)
 		}
@@ -43,7 +43,7 @@ func (s *server) removeIdleDirLocked(f *workDir) bool {
 		return false
 	}
 	s.mu.Unlock()
-	f.RemoveUnused()
+	dir.RemoveUnused()
 	s.mu.Lock()
 	return true
 }

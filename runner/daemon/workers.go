@@ -12,16 +12,16 @@ import (
 // workers is the group of goroutines that execute attempts.
 type workers struct {
 	count       int        // number of workers, busy or idle
-	target      int        // number of workers that the service wants
+	targetCount int        // number of workers that the service wants
 	busyCount   int        // number of attempts that workers execute
 	cond        *sync.Cond // wakes workers that wait in nextAttempt
 	threadCount int        // number of threads that createThreads has made the Go runtime create
 }
 
-// setWorkersLocked sets the number of workers to target. Surplus workers end after their current attempts.
-func (s *server) setWorkersLocked(target int) {
+// setWorkerCountLocked sets the number of workers to target. Surplus workers end after their current attempts.
+func (s *server) setWorkerCountLocked(target int) {
 	w := &s.workers
-	w.target = target
+	w.targetCount = target
 	// Give each worker its own processor (P) of the Go scheduler, since a thread may keep its P during a
 	// system call.
 	procs := min(target+1, 256)
@@ -75,23 +75,23 @@ func (s *server) runWorker() {
 
 // nextAttempt waits until there is a waiting attempt, and returns the first one. It returns nil if the
 // worker must end.
-func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
+func (s *server) nextAttempt(w *process.Worker, dir *workDir) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		slot := s.slots.firstFreeLocked()
 		switch {
-		case s.workers.count > s.workers.target || s.life.phase != phaseServing:
+		case s.workers.count > s.workers.targetCount || s.life.phase != phaseServing:
 			s.workers.count--
 			return nil
 		case len(s.waitingAttempts) == 0 || slot == 0 || s.leases.awaitsWatchdogLocked():
 			s.slots.hasWaiter = s.slots.hasWaiter || slot == 0
-			if !f.IsOpen() || !s.removeIdleDirLocked(f) {
+			if !dir.IsOpen() || !s.removeIdleDirLocked(dir) {
 				s.workers.cond.Wait()
 			}
 			continue
 		}
-		if a := s.takeWaitingLocked(slot); a != nil {
+		if a := s.takeWaitingAttemptLocked(slot); a != nil {
 			a.assignWorkerLocked(w)
 			s.slots.useCounts[slot]++
 			if s.workers.busyCount++; s.workers.busyCount == 1 {
@@ -102,9 +102,9 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	}
 }
 
-// takeWaitingLocked removes the first attempt from the list of waiting attempts, and stores it in a slot.
-// If the attempt's deadline has passed, takeWaitingLocked drops it and returns nil.
-func (s *server) takeWaitingLocked(slot int64) *attempt {
+// takeWaitingAttemptLocked removes the first attempt from the list of waiting attempts, and stores it in a slot.
+// If the attempt's deadline has passed, takeWaitingAttemptLocked drops it and returns nil.
+func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
 	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
@@ -113,7 +113,7 @@ func (s *server) takeWaitingLocked(slot int64) *attempt {
 	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
 	if a.isPastDeadline() {
 		s.runningTable.FreeSlot(slot)
-		s.discardLocked(a)
+		s.discardAttemptLocked(a)
 		s.sendLocked(&wire.DropReply{Lease: leaseOf(a), Dropped: true}, true)
 		return nil
 	}

@@ -36,19 +36,19 @@ type workspace struct {
 	resultJSON  []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
 	resultError string // why the attempt's result file is invalid; "" if it is valid or missing
 	progress    progressParser
-	masks       [][]byte // secret values, replaced in everything the attempt reports
+	secretTexts [][]byte // secret values, replaced in everything the attempt reports
 }
 
 // SetMasks implements process.ProgressHandler. It also masks the JSON-escaped form of each text, since the
 // result may contain a secret in this form.
-func (ws *workspace) SetMasks(texts [][]byte) {
-	ws.masks = texts
-	for _, t := range texts {
+func (ws *workspace) SetMasks(secretTexts [][]byte) {
+	ws.secretTexts = secretTexts
+	for _, t := range secretTexts {
 		if quoted, err := json.Marshal(string(t)); err == nil {
-			ws.masks = append(ws.masks, quoted[1:len(quoted)-1])
+			ws.secretTexts = append(ws.secretTexts, quoted[1:len(quoted)-1])
 		}
 	}
-	ws.progress.masks = ws.masks
+	ws.progress.secretTexts = ws.secretTexts
 }
 
 // openDir creates the private directory of a command and adds the variables that name it to the command's
@@ -58,7 +58,7 @@ func (ws *workspace) openDir(c *process.Command) error {
 	deps := ws.attempt.startFrame.DependencyResults
 	err := f.Open(c.RunAs)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent directory was removed
-		if _, err = rundir.MakeWorkspaces(ws.server.Root, ws.server.Tmpdir, ws.server.dir.name,
+		if _, err = rundir.MakeWorkspaces(ws.server.RunnersDir, ws.server.Tmpdir, ws.server.dir.name,
 			ws.server.accounts != nil); err == nil {
 			err = f.Open(c.RunAs)
 		}
@@ -103,22 +103,22 @@ func (ws *workspace) collectReports(r *process.Result) {
 	}
 	switch {
 	case f.IsUsed() || survived:
-		ws.resultJSON, ws.resultError = readResultFile(f, ws.masks)
+		ws.resultJSON, ws.resultError = readResultFile(f, ws.secretTexts)
 		owner, err := privdir.OwnerIdentity(f.Path)
 		path := f.Rename(survived)
 		if err == nil {
 			ws.server.sweeper.addPath(path, owner)
 		}
-	case r.StartedAt.Sub(f.lastEnd) > maxReuseGap && ws.server.hasNoneWaiting():
+	case r.StartedAt.Sub(f.lastEndedAt) > maxReuseGap && ws.server.hasNoWaitingAttempt():
 		f.RemoveUnused()
 	}
-	f.lastEnd = r.EndedAt
+	f.lastEndedAt = r.EndedAt
 }
 
 // readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote none. If the result is
-// invalid, value is nil and problem is the reason.
-func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
-	raw, err := f.Read(resultName, queue.MaxResultBytes)
+// invalid, resultJSON is nil and problem is the reason.
+func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, problem string) {
+	raw, err := dir.Read(resultName, queue.MaxResultBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
@@ -134,25 +134,25 @@ func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
 		return nil, fmt.Sprintf("nested more than %d levels deep", maxResultNesting)
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, output.MaskText(raw, masks)); err != nil {
+	if err := json.Compact(&compact, output.MaskText(raw, secretTexts)); err != nil {
 		return nil, "not JSON: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 	return compact.Bytes(), ""
 }
 
 // nestingDepth returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
-func nestingDepth(raw []byte) (deepest int) {
+func nestingDepth(raw []byte) (deepestLevel int) {
 	depth, tokens := 0, json.NewDecoder(bytes.NewReader(raw))
 	tokens.UseNumber() // a number too large for a float64 must not end the loop
 	for {
 		token, err := tokens.Token()
 		if err != nil {
-			return deepest
+			return deepestLevel
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
 			depth++
-			deepest = max(deepest, depth)
+			deepestLevel = max(deepestLevel, depth)
 		case json.Delim('}'), json.Delim(']'):
 			depth--
 		}

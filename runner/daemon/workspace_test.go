@@ -36,9 +36,10 @@ func TestProgressLines(t *testing.T) {
 			}
 			p.flush()
 			want := wire.Progress{Percent: c.percent, Text: c.text}
-			if reported := p.last.ReportedAtMillis != 0; reported != c.reported || p.last.Percent != want.Percent ||
-				p.last.Text != want.Text {
-				t.Errorf("%.40q, in pieces of %d bytes: got %+v", c.written, size, p.last)
+			if reported := p.lastProgress.ReportedAtMillis != 0; reported != c.reported ||
+				p.lastProgress.Percent != want.Percent ||
+				p.lastProgress.Text != want.Text {
+				t.Errorf("%.40q, in pieces of %d bytes: got %+v", c.written, size, p.lastProgress)
 			}
 		}
 	}
@@ -65,7 +66,7 @@ func FuzzProgress(f *testing.F) {
 		p.parse(first)
 		p.parse(second)
 		p.flush()
-		l := p.last
+		l := p.lastProgress
 		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > queue.MaxProgressTextBytes || !utf8.ValidString(l.Text) ||
 			cap(p.line) > 4*maxProgressLineBytes+len(first)+len(second) {
 			t.Errorf("lines %q, %q: the reported progress is %+v", first, second, l)

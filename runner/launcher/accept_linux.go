@@ -24,10 +24,10 @@ import (
 const maxRequestBytes = 16 << 10
 
 // HandleSpawnRequest reads a service's request from the connection on standard input, and does every part of it that
-// needs root's rights. It replaces standard input with /dev/null. base is the directory of the runners, and
-// policy the path of the policy file. delegated means that this process may divide its control group. If the
-// request is for a runner of an account, HandleSpawnRequest switches this process to that account permanently.
-func HandleSpawnRequest(base, policy string, delegated bool) (*AcceptedRequest, error) {
+// needs root's rights. It replaces standard input with /dev/null. cgroupDelegated means that this process may
+// divide its control group. If the request is for a runner of an account, HandleSpawnRequest switches this process
+// to that account permanently.
+func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*AcceptedRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
 		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit what package net adds to the error
@@ -44,9 +44,9 @@ func HandleSpawnRequest(base, policy string, delegated bool) (*AcceptedRequest, 
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &AcceptedRequest{Conn: c, RunnerSettings: RunnerSettings{Root: base, PolicyFile: policy}}
+	g := &AcceptedRequest{Conn: c, RunnerSettings: RunnerSettings{RunnersDir: runnersDir, PolicyFile: policyFile}}
 	c.SetDeadline(time.Now().Add(runner.StartTimeout))
-	if err := g.handleRequest(delegated); err != nil {
+	if err := g.handleRequest(cgroupDelegated); err != nil {
 		g.ReplyError(err)
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func HandleSpawnRequest(base, policy string, delegated bool) (*AcceptedRequest, 
 }
 
 // handleRequest reads the request and executes it.
-func (g *AcceptedRequest) handleRequest(delegated bool) error {
+func (g *AcceptedRequest) handleRequest(cgroupDelegated bool) error {
 	peer, err := rundir.PeerCredentials(g.Conn)
 	if err != nil {
 		return err
@@ -65,17 +65,17 @@ func (g *AcceptedRequest) handleRequest(delegated bool) error {
 	}
 	g.ServiceUID, g.Isolated, g.Tmpdir = int(peer.Uid), request.Isolated, request.Tmpdir
 	if g.PolicyFile == "" {
-		return g.prepareOwnAccountRunner(request, delegated)
+		return g.prepareOwnAccountRunner(request, cgroupDelegated)
 	}
 	if request.KillDir != "" {
 		g.KilledOtherRunner = true
-		if err := killNamedRunner(g.Root, request.KillDir); err != nil {
+		if err := killNamedRunner(g.RunnersDir, request.KillDir); err != nil {
 			return err
 		}
 		g.ReplyReady(request.KillDir)
 		return nil
 	}
-	return g.prepareRootRunner(request, int(peer.Gid), delegated)
+	return g.prepareRootRunner(request, int(peer.Gid), cgroupDelegated)
 }
 
 // readRequest reads the line with the service's request.
@@ -93,7 +93,7 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 
 // prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if this is
 // not the service's account.
-func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, delegated bool) error {
+func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, cgroupDelegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
@@ -102,34 +102,34 @@ func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, d
 		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
 			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
-	if err := os.MkdirAll(g.Root, 0o700); err != nil {
+	if err := os.MkdirAll(g.RunnersDir, 0o700); err != nil {
 		return err
 	}
-	g.createCgroups(delegated)
+	g.createCgroups(cgroupDelegated)
 	return nil
 }
 
-// createCgroups creates control groups for jobs if delegated is true, that is, if this process may divide its
-// own control group.
-func (g *AcceptedRequest) createCgroups(delegated bool) {
-	if delegated {
+// createCgroups creates control groups for jobs if cgroupDelegated is true, that is, if this process may
+// divide its own control group.
+func (g *AcceptedRequest) createCgroups(cgroupDelegated bool) {
+	if cgroupDelegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
 // the account that the request names. The group with this gid may read the runner's files.
-func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int, delegated bool) error {
-	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
+func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int, cgroupDelegated bool) error {
+	if err := createSharedDir(g.RunnersDir, 0, gid, rootDirMode); err != nil {
 		return err
 	}
-	g.createCgroups(delegated)
+	g.createCgroups(cgroupDelegated)
 	rules, err := readPolicy(g.PolicyFile)
 	if err != nil {
 		return err
 	}
 	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the job_tmpdir of the policy replaces that of the service
-		if err := rundir.CheckTmpdir(g.Tmpdir, g.Root, true); err != nil {
+		if err := rundir.CheckTmpdir(g.Tmpdir, g.RunnersDir, true); err != nil {
 			return err
 		}
 	}
@@ -139,24 +139,24 @@ func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int
 	return g.switchAccount(request.Account, g.PolicyFile, gid)
 }
 
-// killNamedRunner kills the runner whose directory has the path base/name. It returns an error if this cannot
-// be a runner's directory.
-func killNamedRunner(base, name string) error {
-	account, own := filepath.Split(filepath.Clean(name))
+// killNamedRunner kills the runner whose directory is runnersDir/runnerName. It returns an error if this
+// cannot be a runner's directory.
+func killNamedRunner(runnersDir, runnerName string) error {
+	account, own := filepath.Split(filepath.Clean(runnerName))
 	account = strings.TrimSuffix(account, "/")
 	isAccount := strings.HasPrefix(account, rundir.AccountDirPrefix) && !strings.Contains(account, "/")
-	if !filepath.IsLocal(name) || !rundir.IsRunnerDirName(own) || own[0] == '.' || account != "" && !isAccount {
-		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", name)
+	if !filepath.IsLocal(runnerName) || !rundir.IsRunnerDirName(own) || own[0] == '.' || account != "" && !isAccount {
+		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", runnerName)
 	}
-	return runner.KillByDir(filepath.Join(base, account, own))
+	return runner.KillByDir(filepath.Join(runnersDir, account, own))
 }
 
 // switchAccount switches this process to the account with the given name, and makes sure that it cannot
 // switch back.
-func (g *AcceptedRequest) switchAccount(name, policy string, gid int) error {
-	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
+func (g *AcceptedRequest) switchAccount(accountName, policyFile string, gid int) error {
+	known := &Accounts{PolicyFile: policyFile, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
-	account, rules, err := known.authorizeLookUp(known.Directory.UserByName(name))
+	account, rules, err := known.authorizeAccount(known.Directory.UserByName(accountName))
 	if err != nil {
 		return err
 	}
@@ -164,8 +164,8 @@ func (g *AcceptedRequest) switchAccount(name, policy string, gid int) error {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
 	g.Credentials = readAllowedCredentials(rules, &account, known.Directory)
-	g.Root, g.PolicyFile = filepath.Join(g.Root, rundir.AccountDirPrefix+account.Name), ""
-	if err := createSharedDir(g.Root, int(account.UID), gid, accountDirMode); err != nil {
+	g.RunnersDir, g.PolicyFile = filepath.Join(g.RunnersDir, rundir.AccountDirPrefix+account.Name), ""
+	if err := createSharedDir(g.RunnersDir, int(account.UID), gid, accountDirMode); err != nil {
 		return err
 	}
 	if g.Tmpdir != "" {

@@ -25,7 +25,7 @@ type cachedPolicy struct {
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of this
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	account, _, err := a.authorizeLookUp(a.Directory.UserByUID(uid))
+	account, _, err := a.authorizeAccount(a.Directory.UserByUID(uid))
 	return account, err
 }
 
@@ -37,10 +37,10 @@ func (a *Accounts) RefusalReason(uid uint32) string {
 	return string(reason)
 }
 
-// authorizeLookUp checks whether the policy allows jobs of an account. account and err are the results of the
-// look-up of this account. authorizeLookUp returns the account with its groups, and the policy. It returns an
+// authorizeAccount checks whether the policy allows jobs of an account. account and err are the results of the
+// look-up of this account. authorizeAccount returns the account with its groups, and the policy. It returns an
 // error if the look-up failed or the policy does not allow the jobs.
-func (a *Accounts) authorizeLookUp(account accounts.Account, err error) (accounts.Account, *policy, error) {
+func (a *Accounts) authorizeAccount(account accounts.Account, err error) (accounts.Account, *policy, error) {
 	if err != nil {
 		return accounts.Account{}, nil, err
 	}

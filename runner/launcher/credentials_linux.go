@@ -24,15 +24,15 @@ const (
 // this uid. It returns an error if the policy does not allow the account to use the credential. A runner that
 // has switched to an account passes nil as Accounts. The map then contains the credentials that the runner
 // read before the switch.
-func AllowedCredential(a *Accounts, values map[string][]byte, name string, uid int64) ([]byte, error) {
+func AllowedCredential(a *Accounts, credentials map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
-		if value, ok := values[name]; ok {
+		if value, ok := credentials[name]; ok {
 			return value, nil
 		}
 		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
 			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, name))
 	}
-	account, p, err := a.authorizeLookUp(a.Directory.UserByUID(uint32(uid)))
+	account, p, err := a.authorizeAccount(a.Directory.UserByUID(uint32(uid)))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	t.Setenv(credentialsDirVar, credentials)
 	directory := &accounts.Directory{AlwaysQueryRemote: true}
 	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, Directory: directory}
-	daemon, rules, err := roots.authorizeLookUp(directory.UserByName("daemon"))
+	daemon, rules, err := roots.authorizeAccount(directory.UserByName("daemon"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 
 // RunnerSettings describes a runner: where it keeps its files, and whose jobs it runs.
 type RunnerSettings struct {
-	Root     string // directory that contains the directories of all runners
-	Tmpdir   string // setting job_tmpdir: directory for the jobs' private directories; "" means a directory below Root
-	Isolated bool   // the runner runs one isolated job only
+	RunnersDir string // directory that contains the directories of all runners
+	Tmpdir     string // setting job_tmpdir: directory for the jobs' private directories; "" means below RunnersDir
+	Isolated   bool   // the runner runs one isolated job only
 	// ServiceUID is the uid of the service. The runner accepts connections only from this uid and from root.
 	ServiceUID int
 	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set, the

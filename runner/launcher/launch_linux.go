@@ -20,23 +20,23 @@ import (
 // that starts runners, keeps this file locked.
 const launcherLockName = "launcher.lock"
 
-// acceptPause is the pause before the launcher tries again after it could not accept a connection.
-const acceptPause = 100 * time.Millisecond
+// acceptRetryDelay is the pause before the launcher tries again after it could not accept a connection.
+const acceptRetryDelay = 100 * time.Millisecond
 
 // RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it
 // starts a process with the command line argv and the connection as standard input. Only the account with
-// this uid and root may connect. The group with this gid may read the runners' files in dir. policy is the
-// path of the policy file.
-func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
-	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
+// this uid and root may connect. The group with this gid may read the runners' files in runnersDir.
+func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile string, uid, gid int,
+	log *slog.Logger) error {
+	if err := createSharedDir(runnersDir, 0, gid, rootDirMode); err != nil {
 		return err
 	}
-	lock, err := takeLauncherLock(dir)
+	lock, err := takeLauncherLock(runnersDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	path := filepath.Join(dir, runner.LauncherSocketName)
+	path := filepath.Join(runnersDir, runner.LauncherSocketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the launcher, which starts the runners of jobs, cannot remove its old socket; remove this file, "+
 			"then start the service again: %w", err)
@@ -51,7 +51,7 @@ func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gi
 		return err
 	}
 	syscall.Umask(0o022)
-	runner.ReportReady(dir)
+	runner.ReportReady(runnersDir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // this goroutine ends when the service ends, because that closes standard input
@@ -67,7 +67,7 @@ func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gi
 		if err != nil {
 			log.Warn("the launcher could not accept the service's connection, so it started no runner for jobs; it tries again",
 				"error", err)
-			time.Sleep(acceptPause)
+			time.Sleep(acceptRetryDelay)
 			continue
 		}
 		peer, err := rundir.CheckPeer(c, uid)
@@ -80,7 +80,7 @@ func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gi
 			c.Close()
 			continue
 		}
-		if err := startAcceptProcess(argv, dir, policy, c); err != nil {
+		if err := startAcceptProcess(argv, runnersDir, policyFile, c); err != nil {
 			fmt.Fprintln(c, runner.RefusedReplyPrefix+err.Error())
 		}
 		c.Close()
@@ -89,8 +89,8 @@ func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gi
 
 // takeLauncherLock makes this process the launcher for a directory. If another launcher is running, the error
 // contains its pid. That launcher may still be running after the end of its service because it hangs.
-func takeLauncherLock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, launcherLockName)
+func takeLauncherLock(runnersDir string) (*os.File, error) {
+	path := filepath.Join(runnersDir, launcherLockName)
 	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
 	if err == nil && lock == nil {
 		holder := "the process that locks the file " + path + " (fuser shows it)"
@@ -99,7 +99,7 @@ func takeLauncherLock(dir string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("%s already starts runners in %s; if its parent process is another queuectl service, use "+
 			"another directory with --runner-dir; if its parent is process 1, its service has ended, so end the process too",
-			holder, dir)
+			holder, runnersDir)
 	}
 	if err == nil { // ignore errors of writing: on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)
@@ -109,13 +109,13 @@ func takeLauncherLock(dir string) (*os.File, error) {
 }
 
 // startAcceptProcess starts a process that calls HandleSpawnRequest for a connection of the service.
-func startAcceptProcess(argv []string, dir, policy string, c *net.UnixConn) error {
+func startAcceptProcess(argv []string, runnersDir, policyFile string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {
 		return err
 	}
 	defer connFile.Close()
-	cmd := runner.NewCommand(argv, "--dir", dir, "--policy", policy, "--accepted")
+	cmd := runner.NewCommand(argv, "--dir", runnersDir, "--policy", policyFile, "--accepted")
 	cmd.Stdin, cmd.Stderr = connFile, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err

@@ -104,18 +104,20 @@ func (p *policy) refusalReason(a *accounts.Account, serviceUID int, groupNamed f
 // allowsCredential reports whether the jobs of an account may use a credential. The account must be
 // listed for the credential by its name or by a group.
 func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
-	return slices.ContainsFunc(p.credentialUsers[credential], func(listed string) bool {
-		byName, byGroup := matchEntry(listed, a, groupNamed)
+	return slices.ContainsFunc(p.credentialUsers[credential], func(entry string) bool {
+		byName, byGroup := matchEntry(entry, a, groupNamed)
 		return byName || byGroup
 	})
 }
 
-// matchEntry compares an account with an entry of the policy, a user name or @group. byName means that the
-// account has this name. byGroup means that it belongs to this group.
-func matchEntry(listed string, a *accounts.Account, groupNamed func(string) (uint32, bool)) (byName, byGroup bool) {
-	group, isGroup := strings.CutPrefix(listed, "@")
+// matchEntry compares an account with an entry of the policy, a user name or @group. nameMatches means that the
+// account has this name. groupMatches means that it belongs to this group.
+func matchEntry(
+	entry string, a *accounts.Account, groupNamed func(string) (uint32, bool),
+) (nameMatches, groupMatches bool) {
+	group, isGroup := strings.CutPrefix(entry, "@")
 	if !isGroup {
-		return listed == a.Name, false
+		return entry == a.Name, false
 	}
 	gid, ok := groupNamed(group)
 	return false, ok && (gid == a.GID || slices.Contains(a.Groups, gid))
@@ -126,7 +128,7 @@ func matchEntry(listed string, a *accounts.Account, groupNamed func(string) (uin
 func AccountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(env, func(existing string) bool { return strings.HasPrefix(existing, name+"=") }) {
+		if !slices.ContainsFunc(env, func(variable string) bool { return strings.HasPrefix(variable, name+"=") }) {
 			env = append(env, e)
 		}
 	}

@@ -90,7 +90,7 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 
 // supervise runs the watchdog process, and starts it again if it ends, until End is called. It sends the
 // error of the first start, or nil, to the given channel.
-func (g *Watchdog) supervise(program string, started chan<- error) {
+func (g *Watchdog) supervise(program string, firstStart chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
@@ -100,7 +100,7 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
-			started <- err
+			firstStart <- err
 			if err != nil {
 				return
 			}
@@ -137,9 +137,9 @@ const checkStartsMessage = 0
 // the watchdog hangs, or still has many messages to read.
 func (g *Watchdog) send(message time.Duration) {
 	if g != nil {
-		var bytes [8]byte
-		binary.LittleEndian.PutUint64(bytes[:], uint64(message))
-		unix.Write(g.writerFD, bytes[:])
+		var buf [8]byte
+		binary.LittleEndian.PutUint64(buf[:], uint64(message))
+		unix.Write(g.writerFD, buf[:])
 	}
 }
 

@@ -27,19 +27,19 @@ const RenamedInfix = ".gone."
 // directory.
 func (d *Dir) pathWithEnding(ending string) string {
 	if d.nameSuffix == 0 {
-		return d.base + ending
+		return d.pathPrefix + ending
 	}
-	return d.base + "." + strconv.Itoa(d.nameSuffix) + ending
+	return d.pathPrefix + "." + strconv.Itoa(d.nameSuffix) + ending
 }
 
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
 // Rename renames the directory, so that the next Open creates a new one. It returns the new path, for
-// RemoveSome. If renaming fails, it returns the old path, and the next Open uses another name. survived
-// means that a process of the command is still alive and may write progress notes. Rename then also
-// stops using the FIFO or file for the notes.
-func (d *Dir) Rename(survived bool) (path string) {
+// RemoveSome. If renaming fails, it returns the old path, and the next Open uses another name. processAlive
+// means that a process of the command is still alive and may write progress notes. Rename then also stops
+// using the FIFO or file for the notes.
+func (d *Dir) Rename(processAlive bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {
 		newPath := d.pathWithEnding(RenamedInfix) + strconv.Itoa(try)
@@ -51,11 +51,11 @@ func (d *Dir) Rename(survived bool) (path string) {
 			break
 		}
 	}
-	if path == d.Path || survived {
+	if path == d.Path || processAlive {
 		d.nameSuffix++
 	}
-	if survived {
-		d.dropNotes()
+	if processAlive {
+		d.removeProgressNotes()
 	}
 	d.RemoveUnused()
 	return path
@@ -77,11 +77,11 @@ func (d *Dir) RemoveUnused() {
 // empty, the directory.
 func (d *Dir) Close() {
 	d.RemoveUnused()
-	d.dropNotes()
+	d.removeProgressNotes()
 }
 
 // RemoveFile removes a file that AddFile created.
-func (d *Dir) RemoveFile(name string) { os.Remove(d.base + "." + name) }
+func (d *Dir) RemoveFile(name string) { os.Remove(d.pathPrefix + "." + name) }
 
 // errNotRegular means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegular = errors.New("not a regular file")

@@ -22,25 +22,25 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
 
-	base       string // prefix of the paths of all directories and FIFOs
+	pathPrefix string // prefix of the paths of all directories and FIFOs
 	nameSuffix int    // number in the current names; 0 means none; grows if an old directory or FIFO has the name
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
 	// fifoFD is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
 	// file. It is -1 without a FIFO.
-	fifoFD       int
-	unusedStat   unix.Stat_t // state of the directory before a command uses it
-	progressRead bool        // progress notes were read from the FIFO since the last Open
+	fifoFD          int
+	unusedStat      unix.Stat_t // state of the directory before a command uses it
+	hasReadProgress bool        // progress notes were read from the FIFO since the last Open
 }
 
-// New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with base.
-func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
+// New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with pathPrefix.
+func New(pathPrefix string) *Dir { return &Dir{pathPrefix: pathPrefix, dirFD: -1, fifoFD: -1} }
 
 // Open ensures that an empty directory exists for a command. owner is the account that the command runs as. If it
 // is nil, the command runs as the account of this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
-	d.progressRead = false
+	d.hasReadProgress = false
 	if !sameFileRights(d.owner, owner) {
 		d.Close()
 		d.owner = owner
@@ -113,10 +113,10 @@ func (d *Dir) chown(fd int) error {
 // from this check if it resets the directory's times. But only the next command of the same account would see
 // these files, because another account never gets the directory.
 func (d *Dir) IsUsed() bool {
-	var now unix.Stat_t
-	err := unix.Fstat(d.dirFD, &now)
-	return err != nil || now.Mtim != d.unusedStat.Mtim || now.Ctim != d.unusedStat.Ctim ||
-		now.Nlink != d.unusedStat.Nlink || now.Mode != d.unusedStat.Mode
+	var currentStat unix.Stat_t
+	err := unix.Fstat(d.dirFD, &currentStat)
+	return err != nil || currentStat.Mtim != d.unusedStat.Mtim || currentStat.Ctim != d.unusedStat.Ctim ||
+		currentStat.Nlink != d.unusedStat.Nlink || currentStat.Mode != d.unusedStat.Mode
 }
 
 // renameNew renames a directory. It returns an error if newPath exists.
@@ -132,8 +132,8 @@ func (d *Dir) closeDir() {
 	}
 }
 
-// dropNotes closes and removes the FIFO for progress notes.
-func (d *Dir) dropNotes() {
+// removeProgressNotes closes and removes the FIFO for progress notes.
+func (d *Dir) removeProgressNotes() {
 	if d.fifoFD >= 0 {
 		go unix.Close(d.fifoFD) // in the background, because close blocks while a process has the FIFO locked
 		d.fifoFD = -1
@@ -143,7 +143,7 @@ func (d *Dir) dropNotes() {
 
 // AddFile creates a file for the command, next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
-	path = d.base + "." + name
+	path = d.pathPrefix + "." + name
 	os.Remove(path) // remove the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -170,9 +170,9 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 }
 
 // readRegularAt reads a regular file, given its name and the descriptor of its directory.
-func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
+func readRegularAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
-	fd, err := unix.Openat(dir, name, flags, 0)
+	fd, err := unix.Openat(dirFD, name, flags, 0)
 	switch err {
 	case nil:
 	case unix.ELOOP, unix.ENXIO:
@@ -193,7 +193,7 @@ func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 }
 
 // MayHaveProgress reports whether any progress notes were read since the last Open.
-func (d *Dir) MayHaveProgress() bool { return d.progressRead }
+func (d *Dir) MayHaveProgress() bool { return d.hasReadProgress }
 
 // DrainProgress returns the progress notes that have not been read yet. If a process keeps the FIFO locked
 // for longer than drainTimeout, DrainProgress returns nil and the FIFO is no longer used.
@@ -227,14 +227,14 @@ func (d *Dir) ProgressFD() int { return d.fifoFD }
 // ReadProgress returns the progress notes that have not been read yet. It blocks while a process has the
 // FIFO locked.
 func (d *Dir) ReadProgress() []byte {
-	d.progressRead = true
+	d.hasReadProgress = true
 	return drainFIFO(d.fifoFD)
 }
 
 // drainFIFO returns the content of a FIFO, or nil if the FIFO is empty.
-func drainFIFO(pipe int) []byte {
+func drainFIFO(fifoFD int) []byte {
 	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
-	n, err := unix.Read(pipe, buf)
+	n, err := unix.Read(fifoFD, buf)
 	if err != nil || n <= 0 {
 		return nil
 	}

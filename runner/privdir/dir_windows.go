@@ -17,7 +17,7 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the file for progress notes
 
-	base             string // prefix of the paths of all directories and files
+	pathPrefix       string // prefix of the paths of all directories and files
 	nameSuffix       int    // number in the current names; 0 means none; grows if an old directory or file has the name
 	isOpen           bool
 	lastProgressFile progressFileState
@@ -30,8 +30,9 @@ type progressFileState struct {
 	modTime time.Time
 }
 
-// New returns a Dir that has no directory yet. The paths of all its directories and files begin with base.
-func New(base string) *Dir { return &Dir{base: base} }
+// New returns a Dir that has no directory yet. The paths of all its directories and files begin with
+// pathPrefix.
+func New(pathPrefix string) *Dir { return &Dir{pathPrefix: pathPrefix} }
 
 // Open ensures that an empty directory exists, and that no file for progress notes exists.
 func (d *Dir) Open(*runas.Identity) error {
@@ -72,12 +73,12 @@ func renameNew(path, newPath string) error {
 // closeDir does nothing: the directory is not kept open on Windows.
 func (d *Dir) closeDir() {}
 
-// dropNotes removes the file for progress notes. If another process has the file open, it stays.
-func (d *Dir) dropNotes() { os.Remove(d.ProgressPath) }
+// removeProgressNotes removes the file for progress notes. If another process has the file open, it stays.
+func (d *Dir) removeProgressNotes() { os.Remove(d.ProgressPath) }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
-	path = d.base + "." + name
+	path = d.pathPrefix + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
@@ -136,8 +137,8 @@ func (d *Dir) DrainProgress() []byte {
 	return data
 }
 
-// RemoveSome removes a directory completely, so it always returns more=false.
-func RemoveSome(path string, _ *runas.Identity) (more bool, err error) {
+// RemoveSome removes a directory completely, so it always returns hasMore=false.
+func RemoveSome(path string, _ *runas.Identity) (hasMore bool, err error) {
 	return false, os.RemoveAll(path)
 }
 

@@ -25,9 +25,9 @@ var errNotAllRemoved = errors.New("not everything is removed yet")
 
 // RemoveSome does one step of the removal of a directory, with the rights of the account that owns the directory.
 // The caller must ensure that no other account can change the parent directory. RemoveSome follows no link and
-// enters no mounted file system. It returns more=true if something is left, and an error if something cannot be
-// removed.
-func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
+// enters no mounted file system. It returns hasMore=true if something is left, and an error if something cannot
+// be removed.
+func RemoveSome(path string, owner *runas.Identity) (hasMore bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("cannot open %s: %w", filepath.Dir(path), err)
@@ -72,10 +72,10 @@ type removalStep struct {
 }
 
 // emptyNamedDir removes the content of a directory, given its name and the descriptor of its parent directory.
-func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
-	fd, err := openSubdir(parent, name)
-	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
-		fd, err = openSubdir(parent, name)
+func (r *removalStep) emptyNamedDir(parentFD int, name string, depth int) error {
+	fd, err := openSubdir(parentFD, name)
+	if err == unix.EACCES && unix.Fchmodat(parentFD, name, 0o700, 0) == nil { // the owner may change the mode
+		fd, err = openSubdir(parentFD, name)
 	}
 	switch err {
 	case nil:
@@ -84,7 +84,7 @@ func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	case unix.EXDEV:
 		return fmt.Errorf("a file system is mounted on the directory %q in it; unmount it", name)
 	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
-		return unix.Unlinkat(parent, name, 0)
+		return unix.Unlinkat(parentFD, name, 0)
 	default:
 		return fmt.Errorf("cannot open the directory %q in it: %w; remove that directory as the user of the job", name, err)
 	}
@@ -97,27 +97,27 @@ func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 
 // openSubdir opens a directory, given its name and the descriptor of its parent directory. It refuses links and
 // mount points.
-func openSubdir(parent int, name string) (int, error) {
+func openSubdir(parentFD int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,
+	fd, err := unix.Openat2(parentFD, name, &unix.OpenHow{Flags: flags,
 		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
 	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
 	if err == unix.ENOSYS || err == unix.EPERM {
-		fd, err = unix.Openat(parent, name, flags, 0)
+		fd, err = unix.Openat(parentFD, name, flags, 0)
 	}
 	return fd, err
 }
 
 // emptyOpenDir removes the content of a directory. It repeats this until nothing more can be removed.
-func (r *removalStep) emptyOpenDir(fd, depth int) error {
+func (r *removalStep) emptyOpenDir(dirFD, depth int) error {
 	buf := make([]byte, 8<<10)
 	for {
-		if _, err := unix.Seek(fd, 0, 0); err != nil {
+		if _, err := unix.Seek(dirFD, 0, 0); err != nil {
 			return err
 		}
 		removed, lastErr := 0, error(nil)
 		for {
-			n, err := unix.ReadDirent(fd, buf)
+			n, err := unix.ReadDirent(dirFD, buf)
 			if err != nil {
 				return err
 			}
@@ -129,7 +129,7 @@ func (r *removalStep) emptyOpenDir(fd, depth int) error {
 				if time.Now().After(r.deadline) {
 					return errNotAllRemoved
 				}
-				err := r.removeEntry(fd, name, depth)
+				err := r.removeEntry(dirFD, name, depth)
 				switch {
 				case err == nil:
 					removed++
@@ -147,13 +147,13 @@ func (r *removalStep) emptyOpenDir(fd, depth int) error {
 }
 
 // removeEntry removes one entry of a directory.
-func (r *removalStep) removeEntry(fd int, name string, depth int) error {
-	err := unix.Unlinkat(fd, name, 0)
-	if err == unix.EACCES && unix.Fchmod(fd, 0o700) == nil {
-		err = unix.Unlinkat(fd, name, 0)
+func (r *removalStep) removeEntry(dirFD int, name string, depth int) error {
+	err := unix.Unlinkat(dirFD, name, 0)
+	if err == unix.EACCES && unix.Fchmod(dirFD, 0o700) == nil {
+		err = unix.Unlinkat(dirFD, name, 0)
 	}
 	if err == unix.EISDIR {
-		err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+		err = unix.Unlinkat(dirFD, name, unix.AT_REMOVEDIR)
 	}
 	switch err {
 	case nil, unix.ENOENT:
@@ -164,13 +164,13 @@ func (r *removalStep) removeEntry(fd int, name string, depth int) error {
 	}
 	if depth == maxOpenDirs {
 		r.movedDirCount++
-		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
-		return unix.Renameat(fd, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirCount))
+		unix.Fchmodat(dirFD, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
+		return unix.Renameat(dirFD, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirCount))
 	}
-	if err := r.emptyNamedDir(fd, name, depth+1); err != nil {
+	if err := r.emptyNamedDir(dirFD, name, depth+1); err != nil {
 		return err
 	}
-	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	err = unix.Unlinkat(dirFD, name, unix.AT_REMOVEDIR)
 	if err == unix.ENOENT || err == unix.ENOTEMPTY { // a process is still creating files in it
 		return nil
 	}

@@ -51,7 +51,9 @@ func (d *Dir) DrainProgress() []byte { return nil }
 func (d *Dir) MayHaveProgress() bool { return false }
 
 // RemoveSome returns errors.ErrUnsupported.
-func RemoveSome(string, *runas.Identity) (more bool, err error) { return false, errors.ErrUnsupported }
+func RemoveSome(string, *runas.Identity) (hasMore bool, err error) {
+	return false, errors.ErrUnsupported
+}
 
 // OwnerIdentity returns errors.ErrUnsupported.
 func OwnerIdentity(string) (*runas.Identity, error) { return nil, errors.ErrUnsupported }

@@ -18,8 +18,8 @@ var allSparedTrees sparedTrees
 
 // sparedTrees is a list of spared trees that workers can use concurrently.
 type sparedTrees struct {
-	mu   sync.Mutex
-	list []*sparedTree // guarded by mu
+	mu    sync.Mutex
+	trees []*sparedTree // guarded by mu
 }
 
 // sparedTree describes a spared tree: processes that a command left behind and that are allowed to live on.
@@ -49,7 +49,7 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	recorded := 0
-	for _, other := range t.list {
+	for _, other := range t.trees {
 		if other.uid == s.uid {
 			recorded++
 		}
@@ -57,7 +57,7 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	if recorded >= maxSparedTreesPerUser {
 		return false
 	}
-	t.list = append(t.list, s)
+	t.trees = append(t.trees, s)
 	return true
 }
 
@@ -65,18 +65,18 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 // processes.
 func (t *sparedTrees) removeEnded() {
 	t.mu.Lock()
-	list := slices.Clone(t.list)
+	list := slices.Clone(t.trees)
 	t.mu.Unlock()
 	ended := endedTrees(list)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.list = slices.DeleteFunc(t.list, func(s *sparedTree) bool { return ended[s] })
+	t.trees = slices.DeleteFunc(t.trees, func(s *sparedTree) bool { return ended[s] })
 }
 
 // endedTrees returns the trees that have no living process.
-func endedTrees(list []*sparedTree) map[*sparedTree]bool {
+func endedTrees(trees []*sparedTree) map[*sparedTree]bool {
 	ended, byCookie, uids := map[*sparedTree]bool{}, map[string]*sparedTree{}, map[uint32]bool{}
-	for _, s := range list {
+	for _, s := range trees {
 		switch {
 		case s.cgroupPath != "":
 			raw, err := os.ReadFile(s.cgroupPath + "/cgroup.events")
@@ -90,7 +90,7 @@ func endedTrees(list []*sparedTree) map[*sparedTree]bool {
 	}
 	l := processScanner.freshScan()
 	for _, p := range l.procs {
-		uid, known := l.realUID[p.PID]
+		uid, known := l.realUIDs[p.PID]
 		if !known || !uids[uid] || !p.WasAlive() {
 			continue
 		}

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// blockers lists the mechanisms that can stop programs from running, with the Windows error of each. The
-// field log is the name of the event log that contains the details. The logs are below "Applications and
-// Services Logs", "Microsoft", "Windows".
+// blockers lists the mechanisms that can stop programs from running, with the Windows error of each.
+// eventLog is the name of the event log that contains the details. The logs are below "Applications and Services
+// Logs", "Microsoft", "Windows".
 var blockers = []struct {
-	code         syscall.Errno
-	blocker, log string
+	code              syscall.Errno
+	blocker, eventLog string
 }{
 	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker or a software restriction policy", "AppLocker > EXE and DLL"},
 	{windows.ERROR_SYSTEM_INTEGRITY_POLICY_VIOLATION, "an App Control policy (WDAC)", "CodeIntegrity > Operational"},
@@ -26,7 +26,7 @@ func ExplainBlockedProgram(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
 			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: "+
-				"Microsoft > Windows > %s", b.blocker, program, int(b.code), err, b.log)
+				"Microsoft > Windows > %s", b.blocker, program, int(b.code), err, b.eventLog)
 		}
 	}
 	return err

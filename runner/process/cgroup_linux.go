@@ -59,15 +59,16 @@ func NewCgroups() (*Cgroups, error) {
 	if err := cmp.Or(err, readErr); err != nil {
 		return nil, fmt.Errorf("cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w", err)
 	}
-	var refused error
+	var controllerErrs error
 	for _, c := range strings.Fields(string(controllers)) {
 		if c == "memory" || c == "pids" || c == "cpu" {
 			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-				refused = errors.Join(refused, fmt.Errorf("cannot enable the control group controller %s: %w", c, err))
+				controllerErrs = errors.Join(controllerErrs,
+					fmt.Errorf("cannot enable the control group controller %s: %w", c, err))
 			}
 		}
 	}
-	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, refused
+	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, controllerErrs
 }
 
 // oomCountFileV1 returns the path of a file of this process's version 1 group. The file counts the
@@ -186,7 +187,7 @@ const cpuPeriodMicros = 100_000
 
 // setLimits sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
-func (c *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
+func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, maxTasks)
 	if l == c.limits {
 		return c.missingLimits, nil
@@ -196,7 +197,7 @@ func (c *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 		switch {
 		// The group has no controller for this limit.
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
-			missing = append(missing, name)
+			missingLimits = append(missingLimits, name)
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, failed))
 		}
@@ -218,8 +219,8 @@ func (c *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 		c.limits = TreeLimits{-1, -1, -1} // the limits are unknown now, so setLimits sets all of them for the next command
 		return nil, err
 	}
-	c.limits, c.missingLimits = l, missing
-	return missing, nil
+	c.limits, c.missingLimits = l, missingLimits
+	return missingLimits, nil
 }
 
 // makeGroup creates the directory of a new group. It skips the names of groups that an earlier runner has
@@ -275,7 +276,7 @@ func (c *cgroup) isEmpty() bool {
 }
 
 // procs lists the living processes in the group and its subgroups, except the process with the given pid.
-func (c *cgroup) procs(except int) (list []procfs.Process) {
+func (c *cgroup) procs(exceptPID int) (list []procfs.Process) {
 	if c.isEmpty() {
 		return nil
 	}
@@ -285,7 +286,7 @@ func (c *cgroup) procs(except int) (list []procfs.Process) {
 		}
 		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // ignore an error: a removed group has no processes
 		for field := range bytes.FieldsSeq(raw) {
-			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
+			if pid, err := strconv.Atoi(string(field)); err == nil && pid != exceptPID {
 				if p, ok := procfs.Stat(pid); ok && p.WasAlive() {
 					list = append(list, p)
 				}
@@ -314,8 +315,8 @@ func (c *cgroup) peakTasks() int64 {
 
 // oomKills says what the kernel did when memory ran out while a command ran.
 type oomKills struct {
-	processKilled bool // the kernel killed a process of the command
-	atLimit       bool // the kernel killed processes because the command reached its own memory limit
+	processKilled   bool // the kernel killed a process of the command
+	ownLimitReached bool // the kernel killed processes because the command reached its own memory limit
 }
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
@@ -334,7 +335,7 @@ func (c *cgroup) takeOOMKills() (result oomKills) {
 		c.limitHitCount = reached // a subgroup may have reached its limit, so also read memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
-			result.atLimit, c.ownLimitHitCount = result.processKilled, localReached
+			result.ownLimitReached, c.ownLimitHitCount = result.processKilled, localReached
 		}
 	}
 	return result

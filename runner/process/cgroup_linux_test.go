@@ -127,7 +127,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 // main process survives and fails with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
-	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, atLimit: true})
+	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, ownLimitReached: true})
 	if want := (Result{ExitCode: 137, AtMemoryLimit: true}); got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
@@ -164,8 +164,8 @@ func newTestCgroups(t *testing.T) *Cgroups {
 	skip.UnlessRoot(t, "needs root to make control groups; "+
 		".ci/run runs it as root, and packaging/test/scenario/limits.sh has them")
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		var system unix.Statfs_t
-		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
+		var cgroupFS unix.Statfs_t
+		if unix.Statfs(root, &cgroupFS) != nil || cgroupFS.Type != unix.CGROUP2_SUPER_MAGIC {
 			continue
 		}
 		path := filepath.Join(root, fmt.Sprintf("queuectl-test-%d", os.Getpid()))

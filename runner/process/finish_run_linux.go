@@ -26,7 +26,7 @@ func (r *run) finish() {
 	switch {
 	case forced || !r.isTreeGone():
 		r.endRemainingProcesses(forced)
-	case !r.pipesEmpty || r.reapedBefore != orphans.reapedCount.Load():
+	case !r.pipesEmpty || r.reapedCountBefore != orphans.reapedCount.Load():
 		r.readRemaining() // no process of the tree is alive, so no more output can follow
 	}
 	usage, ok := r.reapMain()
@@ -49,14 +49,13 @@ func (r *run) finish() {
 	}
 }
 
-// exceedsOwnPeak reports whether a command's memory peak, in KiB, is above the peak of this process. If
-// not, the command's peak is unknown: the kernel also counts the memory that a child shares with this
-// process before its exec (setmax_mm_hiwater_rss). So the reported peak of a command is never below that of
-// this process.
-func exceedsOwnPeak(peak int64) bool {
-	var self unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &self) // this call cannot fail
-	return peak > self.Maxrss
+// exceedsOwnPeak reports whether a command's memory peak is above the peak of this process. If not, the
+// command's peak is unknown: the kernel also counts the memory that a child shares with this process before its
+// exec (setmax_mm_hiwater_rss). So the reported peak of a command is never below that of this process.
+func exceedsOwnPeak(peakKiB int64) bool {
+	var ownUsage unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &ownUsage) // this call cannot fail
+	return peakKiB > ownUsage.Maxrss
 }
 
 // reapMain collects the exit status of the main process, which has ended. It returns ok=false if a tracer
@@ -107,7 +106,7 @@ func endedBeforeExec(pid int) bool {
 // killed the main process, possibly before its program began, and whether the command had reached its own
 // limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
-	r.result.AtMemoryLimit = kills.atLimit
+	r.result.AtMemoryLimit = kills.ownLimitReached
 	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
 		return
 	}
@@ -188,30 +187,29 @@ const maxTerminalBytes = 32 << 10
 
 // maxPendingBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
 // bound.
-func (r *run) maxPendingBytes() (n [2]int) {
+func (r *run) maxPendingBytes() (unreadBytes [2]int) {
 	if r.command.TTY {
 		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
 	for i, fd := range r.pipes {
 		if fd >= 0 {
-			r.callBlocking(func() { n[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+			r.callBlocking(func() { unreadBytes[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
 		}
 	}
-	return n
+	return unreadBytes
 }
 
-// endRemainingProcesses ends the leftover processes of the tree, if there are any. After a kill
-// (forced=true), it always searches for leftover processes. Otherwise it searches only if a pipe is still open
-// or an orphan exists.
-func (r *run) endRemainingProcesses(forced bool) {
+// endRemainingProcesses ends the leftover processes of the tree, if there are any. If afterKill is true, it
+// always searches for leftover processes. Otherwise it searches only if a pipe is still open or an orphan exists.
+func (r *run) endRemainingProcesses(afterKill bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drainPipes(0)
-	if open && !forced { // a child that this process is just starting may have a copy of the pipe until its exec
+	if open && !afterKill { // a child that this process is just starting may have a copy of the pipe until its exec
 		open = r.drainPipes(min(maxExecTime, r.command.OutputGrace))
 	}
-	if open || forced || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
+	if open || afterKill || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
 		!r.worker.cgroup.isEmpty() {
-		r.endLeftovers(forced)
+		r.endLeftovers(afterKill)
 	}
 	if r.result.StuckPID == 0 {
 		r.readRemaining()
@@ -232,8 +230,8 @@ func (r *run) pollFds() [2]unix.PollFd {
 	}
 }
 
-// readReady reads once from each pipe that poll(2) has reported as readable or closed.
-func (r *run) readReady(fds [2]unix.PollFd) {
+// readReadyPipes reads once from each pipe that poll(2) has reported as readable or closed.
+func (r *run) readReadyPipes(fds [2]unix.PollFd) {
 	for i := range fds {
 		if fds[i].Revents != 0 {
 			r.readPipe(i)
@@ -243,8 +241,8 @@ func (r *run) readReady(fds [2]unix.PollFd) {
 
 // drainPipes reads until both pipes are at end of file, but not longer than the given time. It reports whether a
 // pipe is still open.
-func (r *run) drainPipes(wait time.Duration) bool {
-	deadline := time.Now().Add(wait)
+func (r *run) drainPipes(maxWait time.Duration) bool {
+	deadline := time.Now().Add(maxWait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
 		fds := r.pollFds()
 		n, err := unix.Poll(fds[:], int(ceilMilliseconds(max(0, time.Until(deadline)))))
@@ -254,9 +252,9 @@ func (r *run) drainPipes(wait time.Duration) bool {
 		if n == 0 {
 			return true
 		}
-		r.readReady(fds)
+		r.readReadyPipes(fds)
 		// Stop at the deadline even if a process prints endlessly.
-		if now := time.Now(); wait > 0 && now.After(deadline) || wait == 0 && now.After(r.graceEndsAt) {
+		if now := time.Now(); maxWait > 0 && now.After(deadline) || maxWait == 0 && now.After(r.graceEndsAt) {
 			return true
 		}
 	}
@@ -264,10 +262,10 @@ func (r *run) drainPipes(wait time.Duration) bool {
 }
 
 // endLeftovers ends leftover processes. It lets them live on if the command allows background processes and
-// forced is false. Processes that have already received SIGTERM keep the rest of their grace period.
-func (r *run) endLeftovers(forced bool) {
-	if r.command.AllowBackground && !forced {
-		r.waitTree(r.pipesClosed)
+// afterKill is false. Processes that have already received SIGTERM keep the rest of their grace period.
+func (r *run) endLeftovers(afterKill bool) {
+	if r.command.AllowBackground && !afterKill {
+		r.waitTree(r.arePipesClosed)
 		if r.spareTree() {
 			return
 		}
@@ -299,7 +297,7 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 		reapOrphans()
 	}
-	if forced {
+	if afterKill {
 		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 }
@@ -328,20 +326,20 @@ func (r *run) spareTree() bool {
 	return true
 }
 
-// pipesClosed reports whether both pipes are at end of file.
-func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
+// arePipesClosed reports whether both pipes are at end of file.
+func (r *run) arePipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
 // waitTree waits until the remaining processes of the tree have ended. It returns earlier when the given
 // function returns true or SIGKILL is due.
-func (r *run) waitTree(stop func() bool) {
+func (r *run) waitTree(shouldStop func() bool) {
 	// unsureSince is the time since which no remaining process is known to belong to this tree: all of them
 	// may belong to other trees. It is zero while some process certainly belongs to this tree.
 	var unsureSince time.Time
-	for time.Now().Before(r.killDueTime()) && !stop() {
+	for time.Now().Before(r.killDueTime()) && !shouldStop() {
 		reapOrphans()
 		remaining := r.remainingProcesses()
 		for _, p := range remaining {
-			r.awaitEnd(p, stop)
+			r.awaitProcessEnd(p, shouldStop)
 		}
 		if len(remaining) > 0 {
 			unsureSince = time.Time{}
@@ -360,9 +358,9 @@ func (r *run) waitTree(stop func() bool) {
 	}
 }
 
-// awaitEnd reads the output of the tree until the process p has ended, the given function returns true, or
+// awaitProcessEnd reads the output of the tree until the process p has ended, the given function returns true, or
 // SIGKILL is due.
-func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
+func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
@@ -374,7 +372,7 @@ func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.StillAlive() && !stop() {
+	for p.StillAlive() && !shouldStop() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
@@ -386,7 +384,7 @@ func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 		if err != nil || n == 0 {
 			continue
 		}
-		r.readReady([2]unix.PollFd{fds[0], fds[1]})
+		r.readReadyPipes([2]unix.PollFd{fds[0], fds[1]})
 		if fds[3].Revents != 0 {
 			r.worker.clearWakeEvent()
 			r.handleRequests(time.Now())

@@ -30,7 +30,7 @@ func (r *run) finish() {
 	if !r.command.AllowBackground || forced {
 		r.waitTree()
 		r.endLeftovers(forced)
-	} else if count, _ := r.tree.countOthers(); count > 0 {
+	} else if count, _ := r.tree.countOtherProcesses(); count > 0 {
 		r.spareTree()
 	} else {
 		r.drainPipes(time.Now().Add(drainTimeout))
@@ -46,9 +46,9 @@ func (r *run) finish() {
 		r.result.ExitCode = int64(code)
 	}
 	r.tree.readMessages()
-	r.result.OutOfMemory = r.tree.memoryRefused && code != 0 && !forced
+	r.result.OutOfMemory = r.tree.memoryWasRefused && code != 0 && !forced
 	r.result.AtMemoryLimit = r.result.OutOfMemory // the job object reports only the command's own limit
-	r.result.SessionWasEnding = code != 0 && !forced && r.worker.systemCalls.sessionEnding()
+	r.result.SessionWasEnding = code != 0 && !forced && r.worker.systemCalls.isSessionEnding()
 	r.result.CPU, r.result.PeakRSSBytes = r.tree.usage()
 }
 
@@ -62,10 +62,10 @@ const desktopHeapFull = "the program could not start: it ended with 0xC0000142 a
 func (r *run) drainPipes(deadline time.Time) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
-	for r.pipesOpen > 0 {
+	for r.openPipeCount > 0 {
 		select {
 		case <-r.pipeEOF:
-			r.pipesOpen--
+			r.openPipeCount--
 		case <-timer.C:
 			return
 		}
@@ -87,7 +87,7 @@ func (r *run) spareTree() {
 // has returned has no effect.
 func (r *run) waitTree() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		count, _ := r.tree.countOthers()
+		count, _ := r.tree.countOtherProcesses()
 		wait := time.Until(r.killDueTime())
 		if count == 0 || wait <= 0 {
 			break
@@ -104,10 +104,10 @@ func (r *run) waitTree() {
 
 // endLeftovers ends leftover processes. They get no further grace period if CTRL_BREAK was sent to the
 // tree.
-func (r *run) endLeftovers(forced bool) {
+func (r *run) endLeftovers(afterKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		count, first := r.tree.countOthers()
+		count, first := r.tree.countOtherProcesses()
 		if count == 0 {
 			break
 		}
@@ -119,7 +119,7 @@ func (r *run) endLeftovers(forced bool) {
 		r.tree.kill()
 		time.Sleep(pause)
 	}
-	if forced {
+	if afterKill {
 		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 	if r.result.StuckPID == 0 {
@@ -128,13 +128,14 @@ func (r *run) endLeftovers(forced bool) {
 }
 
 // recordStuckProcesses records in the result that processes survive the end of their job object. Such
-// processes wait in the kernel for a disk or a server that does not answer. first is the pid of one of
-// them.
-func (r *run) recordStuckProcesses(count int, first uint32) {
-	r.result.StuckPID = int(first)
+// processes wait in the kernel for a disk or a server that does not answer. firstPID is the pid of one
+// of them.
+func (r *run) recordStuckProcesses(stuckCount int, firstPID uint32) {
+	r.result.StuckPID = int(firstPID)
 	r.result.Error = fmt.Sprintf(
 		"%d processes of the job still exist %v after the runner tried to end them; they may wait "+
-			"for a device or a server that does not answer; the first has pid %d", count, r.command.UnkillableAfter, first)
+			"for a device or a server that does not answer; the first has pid %d",
+		stuckCount, r.command.UnkillableAfter, firstPID)
 	r.worker.stuckTree = r.tree
 }
 
@@ -146,7 +147,7 @@ func (r *run) killTree() *tree {
 
 // recordStuckMain records in the result that the main process cannot be ended.
 func (r *run) recordStuckMain(t *tree) {
-	count, _ := t.countOthers()
+	count, _ := t.countOtherProcesses()
 	r.recordStuckProcesses(1+count, t.pid)
 }
 
@@ -174,8 +175,8 @@ const utf8CodePage = 65001
 // that share a console with this process, so this process must be started with one. Console events that are
 // meant for commands do not end this process. Commands print UTF-8 to the console.
 func Prepare() error {
-	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
-	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // SetErrorMode returns the previous mode
+	const errorMode = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
+	windows.SetErrorMode(errorMode | windows.SetErrorMode(errorMode)) // SetErrorMode returns the previous mode
 	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
 		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // fails if this handle does not exist
 	}
@@ -222,15 +223,15 @@ func Enforcements(*Cgroups) []queue.Enforcement {
 // stuck contains one process of each tree that is still alive when the given time is over. Windows normally
 // ends the trees together with the runner. So EndTrees finds only trees whose job object another process has
 // opened.
-func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
-	deadline := time.Now().Add(patience)
+func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
+	deadline := time.Now().Add(timeout)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
 			continue // no job object with this name exists, so the tree has ended
 		}
 		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
-			count, first := t.countOthers()
+			count, first := t.countOtherProcesses()
 			if count == 0 {
 				break
 			}
@@ -273,14 +274,14 @@ func OwnStartTicks() int64 {
 // BootID returns an identifier of the current boot of this machine: the boot time, corrected for later
 // changes of the clock.
 func BootID() (string, error) {
-	var day struct {
+	var timeOfDay struct {
 		boot, now, zone  int64
 		zoneID, reserved uint32
 		bootBias, asleep int64
 	}
-	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)),
-		nil); err != nil {
+	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&timeOfDay),
+		uint32(unsafe.Sizeof(timeOfDay)), nil); err != nil {
 		return "", fmt.Errorf("cannot read the boot time of this machine: %w", err)
 	}
-	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
+	return strconv.FormatInt(timeOfDay.boot-timeOfDay.bootBias, 10), nil
 }

@@ -23,20 +23,20 @@ const (
 	maxForkWait       = 5 * time.Millisecond // how long a collection waits for the forks under way
 
 	// Names of metrics of the runtime (see heapSizes).
-	heapObjects = "/memory/classes/heap/objects:bytes"
-	heapLive    = "/gc/heap/live:bytes"
+	heapObjectsMetric = "/memory/classes/heap/objects:bytes"
+	heapLiveMetric    = "/gc/heap/live:bytes"
 )
 
-// collector is the state of the garbage collections by workers. takeOverCollections enables them before the
+// collector is the state of the garbage collections by workers. takeOverGarbageCollection enables them before the
 // first command.
 var collector struct {
 	enabled    bool         // workers collect garbage
 	endedCount atomic.Int64 // number of commands that have ended
 }
 
-// takeOverCollections makes workers collect garbage, by collectGarbageIfDue, and raises the heap sizes at
+// takeOverGarbageCollection makes workers collect garbage, by collectGarbageIfDue, and raises the heap sizes at
 // which the runtime collects.
-func takeOverCollections() {
+func takeOverGarbageCollection() {
 	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
 	debug.SetMemoryLimit(minMemoryLimit)
@@ -59,8 +59,8 @@ func collectGarbageIfDue() {
 
 // heapSizes returns the size of all objects on the heap, and of those that survived the last
 // collection, in bytes.
-func heapSizes() (objects, live uint64) {
-	samples := [...]metrics.Sample{{Name: heapObjects}, {Name: heapLive}}
+func heapSizes() (objectBytes, liveBytes uint64) {
+	samples := [...]metrics.Sample{{Name: heapObjectsMetric}, {Name: heapLiveMetric}}
 	metrics.Read(samples[:])
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }

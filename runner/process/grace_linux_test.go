@@ -32,10 +32,10 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	child := "sh -c '" + slowCleanup + "'"
 	for _, row := range []struct {
-		name, line string
-		set        func(c *Command)
-		kill       bool
-		want       Result
+		name, line   string
+		configure    func(c *Command)
+		killsCommand bool
+		want         Result
 	}{
 		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanup, `"`, `\"`) + "'; echo after\"; echo after", nil,
@@ -57,12 +57,12 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 			defer w.Close()
 			c, result := command(t, "/bin/sh", "-c", row.line), make(chan Result, 1)
 			c.OutputGrace, c.KillAfter = time.Millisecond, time.Hour
-			if row.set != nil {
-				row.set(c)
+			if row.configure != nil {
+				row.configure(c)
 			}
 			go func() { result <- w.Run(c) }()
 			waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
-			if row.kill && !w.Kill(4, time.Hour) {
+			if row.killsCommand && !w.Kill(4, time.Hour) {
 				t.Error("the kill came too late")
 			}
 			r := <-result

@@ -49,11 +49,11 @@ func runAsync(t *testing.T, c *Command) <-chan Result {
 }
 
 // waitUntil waits until a condition is true.
-func waitUntil(t *testing.T, what string, done func() bool) {
+func waitUntil(t *testing.T, condition string, isTrue func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !isTrue(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within 20 s: %s", condition)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	before.OnForked = func(pid int, _ time.Time) { runs <- pid }
 	early := runAsync(t, before)
 	<-runs
-	hung := command(t, leasedProgram(t, "/bin/true"))
+	hung := command(t, copyWithFileLease(t, "/bin/true"))
 	result := runAsync(t, hung)
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if err := os.WriteFile(gate, []byte("said"), 0); err != nil {
@@ -141,7 +141,7 @@ func killStartingChildren(t *testing.T) {
 // process earlier, the result is the same: the start failed with exit code 126, and no signal is reported.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	allowHangingStarts(t)
-	path := leasedProgram(t, "/bin/true")
+	path := copyWithFileLease(t, "/bin/true")
 	s, err := NewStartWatcher(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c, result := command(t, leasedProgram(t, "/bin/true")), make(chan Result, 1)
+	c, result := command(t, copyWithFileLease(t, "/bin/true")), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if !w.Kill(4, time.Second) {
@@ -219,14 +219,14 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	before := children(os.Getpid())
+	before := unreapedChildren(os.Getpid())
 	createOrphan := func() (pid int) {
 		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
 		c.AllowBackground = true
 		if r := w.Run(c); !r.HasBackground {
 			t.Fatalf("the result is %+v, want a background process", r)
 		}
-		for _, p := range children(os.Getpid()) {
+		for _, p := range unreapedChildren(os.Getpid()) {
 			if !slices.Contains(before, p) {
 				pid = p
 			}

@@ -14,18 +14,19 @@ import (
 // systemCalls contains the system calls that tests can replace. Some systems, such as Wine, do not support
 // all of them. See docs/decisions/0089.
 type systemCalls struct {
-	createProcess func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env,
-		dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
-	sendCtrlBreak  func(group uint32) error
-	terminateJob   func(job windows.Handle)
-	setJobInfo     func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
-	queryJobInfo   func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
-	suspend        func(process windows.Handle) error
-	resume         func(process windows.Handle) error
-	nextJobMessage func(port windows.Handle) (message uint32, ok bool)
-	awakeTime      func() time.Duration // time since boot, without the time that the machine slept
-	freeMemory     func() uint64        // memory that the machine can still allocate, in bytes
-	sessionEnding  func() bool          // whether this session is ending: its user logs off, or the machine shuts down
+	createProcess func(path, commandLine *uint16, processAttributes, threadAttributes *windows.SecurityAttributes,
+		inheritHandles bool, flags uint32, env, dir *uint16, startupInfo *windows.StartupInfo,
+		processInfo *windows.ProcessInformation) error
+	sendCtrlBreak   func(group uint32) error
+	terminateJob    func(job windows.Handle)
+	setJobInfo      func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
+	queryJobInfo    func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
+	suspendProcess  func(process windows.Handle) error
+	resumeProcess   func(process windows.Handle) error
+	nextJobMessage  func(port windows.Handle) (message uint32, ok bool)
+	awakeTime       func() time.Duration // time since boot, without the time that the machine slept
+	freeMemoryBytes func() uint64        // memory that the machine can still allocate, in bytes
+	isSessionEnding func() bool          // whether this session is ending: its user logs off, or the machine shuts down
 }
 
 var realSystemCalls = systemCalls{
@@ -42,8 +43,8 @@ var realSystemCalls = systemCalls{
 	queryJobInfo: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
 		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
 	},
-	suspend: func(process windows.Handle) error { return callNTFunction(ntSuspendProcess, process) },
-	resume:  func(process windows.Handle) error { return callNTFunction(ntResumeProcess, process) },
+	suspendProcess: func(process windows.Handle) error { return callNTFunction(ntSuspendProcess, process) },
+	resumeProcess:  func(process windows.Handle) error { return callNTFunction(ntResumeProcess, process) },
 	nextJobMessage: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
@@ -56,7 +57,7 @@ var realSystemCalls = systemCalls{
 		queryUnbiasedInterrupt.Call(uintptr(unsafe.Pointer(&t)))
 		return time.Duration(t) * 100
 	},
-	freeMemory: func() uint64 {
+	freeMemoryBytes: func() uint64 {
 		var m struct {
 			size, load                                              uint32
 			physical, freePhysical, commit, freeCommit, space, more uint64
@@ -66,7 +67,7 @@ var realSystemCalls = systemCalls{
 		globalMemoryStatus.Call(uintptr(unsafe.Pointer(&m)))
 		return m.freeCommit
 	},
-	sessionEnding: func() bool {
+	isSessionEnding: func() bool {
 		yes, _, _ := getSystemMetrics.Call(shuttingDown)
 		return yes != 0
 	},
@@ -118,13 +119,13 @@ const (
 // the job object contains the command's cookie. When the last handle of the job object is closed, for
 // example because this process ends, Windows ends all processes in it.
 type tree struct {
-	systemCalls   *systemCalls
-	limits        windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	jobHandle     windows.Handle
-	messagePort   windows.Handle // receives messages about the memory limit; 0 without a limit
-	mainHandle    windows.Handle // handle of the main process; 0 before its start
-	pid           uint32         // pid of the main process
-	memoryRefused bool           // Windows has refused memory to a process because of the memory limit
+	systemCalls      *systemCalls
+	limits           windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	jobHandle        windows.Handle
+	messagePort      windows.Handle // receives messages about the memory limit; 0 without a limit
+	mainHandle       windows.Handle // handle of the main process; 0 before its start
+	pid              uint32         // pid of the main process
+	memoryWasRefused bool           // Windows has refused memory to a process because of the memory limit
 }
 
 // limitError adds to err the name of the limit that could not be set. It returns nil if err is nil.
@@ -244,7 +245,7 @@ func (t *tree) readMessages() {
 		if !ok {
 			return
 		}
-		t.memoryRefused = t.memoryRefused || message == messageMemoryLimit
+		t.memoryWasRefused = t.memoryWasRefused || message == messageMemoryLimit
 	}
 }
 
@@ -257,9 +258,9 @@ func (t *tree) spare() error {
 	return t.setLimits()
 }
 
-// countOthers returns the number of living processes of the tree except the main process, and the pid of the first
-// one.
-func (t *tree) countOthers() (count int, first uint32) {
+// countOtherProcesses returns the number of living processes of the tree except the main process, and the pid
+// of the first one.
+func (t *tree) countOtherProcesses() (count int, firstPID uint32) {
 	// The handle of the main process is open, so its pid cannot be reused.
 	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })
 	if len(others) == 0 {
@@ -273,40 +274,40 @@ func (t *tree) hasEnded() bool {
 	if event, err := windows.WaitForSingleObject(t.mainHandle, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
 	}
-	count, _ := t.countOthers()
+	count, _ := t.countOtherProcesses()
 	return count == 0
 }
 
 // usage returns the CPU time of all processes of the tree, and the peak memory of its largest process in
 // bytes.
-func (t *tree) usage() (cpu time.Duration, peak int64) {
-	var spent struct {
+func (t *tree) usage() (cpuTime time.Duration, peakBytes int64) {
+	var accounting struct {
 		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
 		faults, total, active, ended           uint32
 	}
-	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent),
-		unsafe.Sizeof(spent))
+	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&accounting),
+		unsafe.Sizeof(accounting))
 	// If the job object has counted no CPU time, use that of the main process.
-	if spent.user+spent.kernel == 0 {
+	if accounting.user+accounting.kernel == 0 {
 		var created, exited, kernel, user windows.Filetime
 		if windows.GetProcessTimes(t.mainHandle, &created, &exited, &kernel, &user) == nil {
-			spent.user, spent.kernel = filetimeTicks(user), filetimeTicks(kernel)
+			accounting.user, accounting.kernel = filetimeTicks(user), filetimeTicks(kernel)
 		}
 	}
 	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&limits),
 		unsafe.Sizeof(limits))
 	if limits.PeakProcessMemoryUsed == 0 {
-		var memory struct {
+		var memoryCounters struct {
 			size, faults uint32
 			peak         uintptr
 			rest         [7]uintptr
 		}
-		memory.size = uint32(unsafe.Sizeof(memory))
-		getProcessMemory.Call(uintptr(t.mainHandle), uintptr(unsafe.Pointer(&memory)), unsafe.Sizeof(memory))
-		limits.PeakProcessMemoryUsed = memory.peak
+		memoryCounters.size = uint32(unsafe.Sizeof(memoryCounters))
+		getProcessMemory.Call(uintptr(t.mainHandle), uintptr(unsafe.Pointer(&memoryCounters)), unsafe.Sizeof(memoryCounters))
+		limits.PeakProcessMemoryUsed = memoryCounters.peak
 	}
-	return time.Duration(spent.user+spent.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
+	return time.Duration(accounting.user+accounting.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
 }
 
 // filetimeTicks returns a FILETIME as a number of units of 100 ns.

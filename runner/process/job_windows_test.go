@@ -22,7 +22,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	self, _ := os.Executable()
 	cookie := fmt.Sprintf("dead.%d", os.Getpid())
 	runner := exec.Command(self, "run", dir, cookie)
-	runner.Env = append(os.Environ(), roleName+"=1")
+	runner.Env = append(os.Environ(), roleVariable+"=1")
 	if err := runner.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestEndTrees(t *testing.T) {
 			t.Errorf("%d processes are running", n)
 		}
 	}
-	if r, _, _ := runWith(t, w, c); r.ExitCode != 1 {
+	if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 1 {
 		t.Errorf("the result is %+v, want exit code 1", r)
 	}
 }
@@ -105,10 +105,10 @@ func TestHandlesAreClosed(t *testing.T) {
 	runSome := func() {
 		c := command(t, "cat")
 		c.Stdin, c.Limits = "text", TreeLimits{MemoryBytes: 1 << 30}
-		runWith(t, w, c)
+		runOnWorker(t, w, c)
 		c = command(t, "exit")
 		c.Stdin, c.Argv[0] = "text", "no-such-program"
-		runWith(t, w, c)
+		runOnWorker(t, w, c)
 	}
 	sys, _ := fakeSystemCalls(0)
 	w.systemCalls = &sys
@@ -158,7 +158,7 @@ func TestLimitsAreSet(t *testing.T) {
 	c := command(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
 	c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 0.5, Tasks: 20}
-	if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
+	if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
 		t.Errorf("the result is %+v, want exit code 0", r)
 	}
 	want := []string{
@@ -171,7 +171,7 @@ func TestLimitsAreSet(t *testing.T) {
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
 		c := command(t, "exit", "0")
 		c.Limits = TreeLimits{CPUs: cpus}
-		if runWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
+		if runOnWorker(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
 			t.Errorf("a limit of %v CPUs was set as %q, want the last to end in %q", cpus, *calls, want)
 		}
 	}
@@ -201,7 +201,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 		w.systemCalls = &sys
 		c := command(t, "exit", "0")
 		c.Nice, c.NoFile = nice, 99
-		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
+		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
 			t.Errorf("nice %d: the priority class is %#x, want %#x; the result is %+v", nice, class, want, r)
 		}
 	}
@@ -219,7 +219,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 		w.systemCalls = &sys
 		c := command(t, "exit", "0")
 		c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 1}
-		if r, _, _ := runWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
+		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
 			t.Errorf("the result is %+[2]v, want an error about %[1]s", want, r)
 		}
 	}
@@ -250,7 +250,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		w.systemCalls = &sys
 		cmd := command(t, "exit", c.code)
 		cmd.Limits = TreeLimits{MemoryBytes: 1 << 30}
-		if r, _, _ := runWith(t, w, cmd); r.OutOfMemory != c.want || r.AtMemoryLimit != c.want {
+		if r, _, _ := runOnWorker(t, w, cmd); r.OutOfMemory != c.want || r.AtMemoryLimit != c.want {
 			t.Errorf("case %+v: the result is %+v", c, r)
 		}
 	}

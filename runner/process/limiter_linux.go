@@ -65,10 +65,10 @@ const reportBytes = 2
 // orderHead is the start of an order: the limits and the number of arguments. Its bytes are copied unchanged
 // from memory, because the runner and the limiter run the same program.
 type orderHead struct {
-	nice, noFile    int64 // 0 means that the command sets no such limit
-	memory          int64 // limit of the address space, in bytes; 0 means no limit
-	noNewPrivileges bool  // set PR_SET_NO_NEW_PRIVS
-	argCount        int64 // number of the program's arguments; encodeOrder sets it
+	nice, maxOpenFiles int64 // 0 means that the command sets no such limit
+	addressSpaceBytes  int64 // limit of the address space, in bytes; 0 means no limit
+	noNewPrivileges    bool  // set PR_SET_NO_NEW_PRIVS
+	argCount           int64 // number of the program's arguments; encodeOrder sets it
 }
 
 // encodeOrder returns an order: the head, followed by texts that each end with NUL. The texts are the
@@ -91,27 +91,27 @@ type decodedOrder struct {
 var errInvalidOrder = errors.New("no valid job limits")
 
 // decodeOrder decodes an order. The result points into b, because copies would count as memory of the job.
-func decodeOrder(b []byte) (x decodedOrder, err error) {
-	const size = int(unsafe.Sizeof(x.orderHead))
-	if len(b) < size {
-		return x, errInvalidOrder
+func decodeOrder(b []byte) (order decodedOrder, err error) {
+	const headBytes = int(unsafe.Sizeof(order.orderHead))
+	if len(b) < headBytes {
+		return order, errInvalidOrder
 	}
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&x.orderHead)), size), b)
-	texts := bytes.SplitAfter(b[size:], []byte{0})
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&order.orderHead)), headBytes), b)
+	texts := bytes.SplitAfter(b[headBytes:], []byte{0})
 	texts = texts[:len(texts)-1] // the last entry is empty: it follows the last NUL
-	if x.argCount < 1 || x.argCount > int64(len(texts)-2) {
-		return x, errInvalidOrder
+	if order.argCount < 1 || order.argCount > int64(len(texts)-2) {
+		return order, errInvalidOrder
 	}
-	pointers := func(texts [][]byte) (list []*byte) {
+	pointers := func(texts [][]byte) (pointerList []*byte) {
 		for _, text := range texts {
-			list = append(list, &text[0])
+			pointerList = append(pointerList, &text[0])
 		}
-		return append(list, nil)
+		return append(pointerList, nil)
 	}
-	x.limiterName, x.path = &texts[0][0], &texts[1][0]
-	x.argv, x.env = pointers(texts[2:2+x.argCount]), pointers(texts[2+x.argCount:])
-	x.shellArgv = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
-	return x, nil
+	order.limiterName, order.path = &texts[0][0], &texts[1][0]
+	order.argv, order.env = pointers(texts[2:2+order.argCount]), pointers(texts[2+order.argCount:])
+	order.shellArgv = slices.Concat([]*byte{&shellPath[0], order.path}, order.argv[1:])
+	return order, nil
 }
 
 // RunIfLimiter does nothing in a normal process. In a process that was started as a limiter, it does the
@@ -135,13 +135,13 @@ func RunIfLimiter() {
 }
 
 // readOrder reads the order from orderFD.
-func readOrder() (x decodedOrder, err error) {
+func readOrder() (order decodedOrder, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
-		return x, err
+		return order, err
 	}
 	if info.Size > maxOrderBytes {
-		return x, errInvalidOrder
+		return order, errInvalidOrder
 	}
 	b := make([]byte, info.Size)
 	// Do not use an os.File: its finalizer could close the descriptor number after another file has got this
@@ -149,7 +149,7 @@ func readOrder() (x decodedOrder, err error) {
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
-			return x, cmp.Or(err, errInvalidOrder)
+			return order, cmp.Or(err, errInvalidOrder)
 		}
 		done += max(n, 0)
 	}
@@ -164,8 +164,8 @@ const maxOrderBytes = 8 << 20
 // steps may need more memory than the limit allows.
 func (o *decodedOrder) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
-	files := unix.Rlimit{Cur: uint64(o.noFile), Max: uint64(o.noFile)}
-	if o.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
+	files := unix.Rlimit{Cur: uint64(o.maxOpenFiles), Max: uint64(o.maxOpenFiles)}
+	if o.maxOpenFiles == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
 		exitOnError(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softFileLimit, files.Max)
 	}
@@ -176,8 +176,8 @@ func (o *decodedOrder) limitAndExec() {
 	if o.noNewPrivileges {
 		exitOnError(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
-	space := unix.Rlimit{Cur: uint64(o.memory), Max: uint64(o.memory)}
-	if o.memory != 0 {
+	space := unix.Rlimit{Cur: uint64(o.addressSpaceBytes), Max: uint64(o.addressSpaceBytes)}
+	if o.addressSpaceBytes != 0 {
 		var current unix.Rlimit
 		exitOnError(stepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
 		// If a lower limit already applies, keep it.
@@ -188,7 +188,7 @@ func (o *decodedOrder) limitAndExec() {
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
 		os.Exit(1) // the runner has ended or no longer waits for this command
 	}
-	if o.memory != 0 {
+	if o.addressSpaceBytes != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
 		if failed != 0 {
 			reportAndExit(stepMemory, failed)
@@ -225,13 +225,13 @@ func (o *decodedOrder) needsShell() bool {
 }
 
 // execve executes a program. It retries, at most maxBusyRetries times, while the program is open for writing.
-func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
+func execve(path *byte, argv, env []*byte) (errno syscall.Errno) {
 	pause := unix.Timespec{Nsec: 1_000_000}
 	for retries := 0; ; retries++ {
-		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])),
+		_, _, errno = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])),
 			uintptr(unsafe.Pointer(&env[0])))
-		if failed != unix.ETXTBSY || retries == maxBusyRetries {
-			return failed
+		if errno != unix.ETXTBSY || retries == maxBusyRetries {
+			return errno
 		}
 		// Wait for 1 ms, as forkExec does.
 		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
@@ -240,8 +240,8 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 
 // reportAndExit reports why the program was not executed, and ends this process. It uses only system calls,
 // because a memory limit may be set.
-func reportAndExit(step byte, failed syscall.Errno) {
-	report := limiterReport{step, byte(failed)}
+func reportAndExit(step byte, errno syscall.Errno) {
+	report := limiterReport{step, byte(errno)}
 	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&report)), reportBytes)
 	for {
 		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)

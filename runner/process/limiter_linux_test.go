@@ -166,7 +166,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 // If a limiter is killed or hangs before it has executed its program, the result has HungStart set. A
 // damaged order is rejected.
 func TestEndedLimiterIsHungStart(t *testing.T) {
-	c := command(t, leasedProgram(t, "/bin/true"))
+	c := command(t, copyWithFileLease(t, "/bin/true"))
 	c.Limits.MemoryBytes = 1 << 30
 	c.OnForked = func(pid int, _ time.Time) {
 		go func() { // this goroutine ends when the limiter has set its name
@@ -181,7 +181,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 		!strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("a killed limiter: the result is %+v, want a hung start", r)
 	}
-	c = command(t, leasedProgram(t, "/bin/true"))
+	c = command(t, copyWithFileLease(t, "/bin/true"))
 	c.Nice = 1
 	w := NewWorker(nil)
 	defer w.Close()

@@ -37,25 +37,25 @@ type limiterProcess struct {
 	cgroupError     error          // error of setting the limits of the control group
 }
 
-// needsLimiter reports whether a command has limits that a limiter must set. missing contains the names
-// of the limits that no control group enforces.
-func (c *Command) needsLimiter(missing []string) bool {
-	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
+// needsLimiter reports whether a command has limits that a limiter must set. missingLimits contains the names of
+// the limits that no control group enforces.
+func (c *Command) needsLimiter(missingLimits []string) bool {
+	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
 }
 
 // newLimiter creates the resources for a limiter. It also removes the limits of the control group until the
 // limiter is ready, because they must not apply to the limiter itself.
-func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess, err error) {
+func (r *run) newLimiter(path string, env, missingLimits []string) (l *limiterProcess, err error) {
 	l = &limiterProcess{socketFD: -1, orderFileFD: -1, limiterSocketFD: -1, name: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	head := orderHead{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile),
+	head := orderHead{nice: int64(r.command.Nice), maxOpenFiles: int64(r.command.NoFile),
 		noNewPrivileges: r.command.NoNewPrivileges}
-	if slices.Contains(missing, "memory") {
-		head.memory = r.command.Limits.MemoryBytes
+	if slices.Contains(missingLimits, "memory") {
+		head.addressSpaceBytes = r.command.Limits.MemoryBytes
 	}
 	order := encodeOrder(head, l.name, path, r.command.Argv, env)
 	if l.orderFileFD, err = createMemoryFile("order", order); err != nil {
@@ -102,8 +102,8 @@ func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	return &attr
 }
 
-// closeHandedOver closes this process's copies of the descriptors that the limiter has inherited.
-func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFileFD, &l.limiterSocketFD) }
+// closeInheritedFDs closes this process's copies of the descriptors that the limiter has inherited.
+func (l *limiterProcess) closeInheritedFDs() { closeDescriptors(&l.orderFileFD, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
 	if l != nil {
@@ -130,10 +130,10 @@ func (r *run) limiterFD() int32 {
 	return int32(r.limiter.socketFD)
 }
 
-// readLimiter handles a report of the limiter. When the limiter is ready, readLimiter sets the limits
+// readLimiterReport handles a report of the limiter. When the limiter is ready, readLimiterReport sets the limits
 // of the control group and lets the limiter continue. It kills a limiter that failed, or that closed
 // the socket before it was ready.
-func (r *run) readLimiter() {
+func (r *run) readLimiterReport() {
 	l := r.limiter
 	var b [reportBytes]byte
 	n, err := unix.Read(l.socketFD, b[:])
@@ -194,22 +194,22 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 
 // limiterError turns a limiter's report into an error for users. It does not mark the error as lasting,
 // because the system may allow a refused limit later.
-func (r *run) limiterError(p limiterReport) error {
-	errno := syscall.Errno(p.errno)
+func (r *run) limiterError(report limiterReport) error {
+	errno := syscall.Errno(report.errno)
 	field, err := "", error(errno)
 	switch {
-	case p.step == stepNice:
+	case report.step == stepNice:
 		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
 			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, errno,
 			cleanstart.Nice())
-	case p.step == stepNoFile && errors.Is(errno, unix.EPERM):
+	case report.step == stepNoFile && errors.Is(errno, unix.EPERM):
 		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
 			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.NoFile, hardLimit(unix.RLIMIT_NOFILE), errno)
-	case p.step == stepNoFile:
+	case report.step == stepNoFile:
 		field = "nofile"
-	case p.step == stepMemory:
+	case report.step == stepMemory:
 		field = "memory"
-	case p.step == stepNoNewPrivileges:
+	case report.step == stepNoNewPrivileges:
 		field = "no_new_privileges"
 	case errno == unix.ENOMEM && r.command.Limits.MemoryBytes != 0:
 		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.command.Argv[0],

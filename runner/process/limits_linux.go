@@ -27,11 +27,11 @@ func hardLimit(resource int) uint64 {
 // inheritedLimit is a resource limit that commands inherit from this process, with the error or the signal
 // that shows that a command has reached it.
 type inheritedLimit struct {
-	errno      unix.Errno  // error that the limit may cause at the start of a command; 0 if none
-	signal     unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
-	hard       bool        // the kernel sends the signal at the hard limit instead of the soft limit
-	resource   int         // RLIMIT constant
-	unit, name string      // unit of the value, and name of the limit in systemd, for messages
+	errno       unix.Errno  // error that the limit may cause at the start of a command; 0 if none
+	signal      unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
+	atHardLimit bool        // the kernel sends the signal at the hard limit instead of the soft limit
+	resource    int         // RLIMIT constant
+	unit, name  string      // unit of the value, and name of the limit in systemd, for messages
 }
 
 // raiseHint returns a text that names the limit, shows its value, and says how to raise it.
@@ -62,7 +62,7 @@ func limitHint(err error) string {
 // limitSignals lists the limits for which the kernel ends a command with a signal.
 var limitSignals = []inheritedLimit{
 	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
-	{signal: unix.SIGKILL, hard: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
+	{signal: unix.SIGKILL, atHardLimit: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
@@ -71,18 +71,18 @@ var limitSignals = []inheritedLimit{
 // limit of CPU time that the command did not use up. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for _, s := range limitSignals {
-		var own, command unix.Rlimit
-		if s.signal != signal || unix.Getrlimit(s.resource, &own) != nil ||
-			unix.Prlimit(pid, s.resource, nil, &command) != nil {
+		var ownLimit, commandLimit unix.Rlimit
+		if s.signal != signal || unix.Getrlimit(s.resource, &ownLimit) != nil ||
+			unix.Prlimit(pid, s.resource, nil, &commandLimit) != nil {
 			continue
 		}
-		value, inherited := own.Cur, own.Cur == command.Cur
+		value, inherited := ownLimit.Cur, ownLimit.Cur == commandLimit.Cur
 		switch {
-		case s.hard:
-			value, inherited = own.Max, own.Max == command.Max
+		case s.atHardLimit:
+			value, inherited = ownLimit.Max, ownLimit.Max == commandLimit.Max
 		// When the kernel sends SIGXCPU, it raises the soft limit by one second.
 		case s.resource == unix.RLIMIT_CPU:
-			inherited = own.Cur+1 == command.Cur
+			inherited = ownLimit.Cur+1 == commandLimit.Cur
 		}
 		if inherited && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
 			return s.raiseHint(value)
@@ -94,14 +94,14 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 // cpuSeconds returns the CPU time of a process, on the clock that the kernel compares with RLIMIT_CPU.
 // It returns 0 if the process does not exist.
 func cpuSeconds(pid int) uint64 {
-	// prof is CPUCLOCK_PROF in include/linux/posix-timers.h. That file also defines the clock ids of
+	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. That file also defines the clock ids of
 	// processes.
-	const prof = 0
-	var used unix.Timespec
-	if unix.ClockGettime(int32(^pid)<<3|prof, &used) != nil {
+	const cpuClockProf = 0
+	var cpuTime unix.Timespec
+	if unix.ClockGettime(int32(^pid)<<3|cpuClockProf, &cpuTime) != nil {
 		return 0
 	}
-	return uint64(used.Sec)
+	return uint64(cpuTime.Sec)
 }
 
 // CheckLimits returns an error if this process's limit of address space is so low that the process would
@@ -124,13 +124,13 @@ func CheckLimits() error {
 	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
-// checkAddressSpace returns an error if limit leaves too little room for a process of this size. Both are in
-// bytes.
-func checkAddressSpace(limit, size uint64) error {
-	need := size + spareSpaceBytes
-	if limit >= need {
+// checkAddressSpace returns an error if an address space limit leaves too little room for a process of this
+// size.
+func checkAddressSpace(limitBytes, processBytes uint64) error {
+	need := processBytes + spareSpaceBytes
+	if limitBytes >= need {
 		return nil
 	}
 	return fmt.Errorf("the address space limit (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d "+
-		"MiB for its threads; raise or remove it, and limit jobs with --memory", limit>>20, need>>20+1)
+		"MiB for its threads; raise or remove it, and limit jobs with --memory", limitBytes>>20, need>>20+1)
 }

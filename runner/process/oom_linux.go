@@ -22,7 +22,7 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	oomScores.own, oomScores.fd = []byte(strings.TrimSpace(string(score))), fd
+	oomScores.ownScore, oomScores.fd = []byte(strings.TrimSpace(string(score))), fd
 	return nil
 }
 
@@ -31,8 +31,8 @@ const commandOOMScore = "200"
 
 // oomScores is the state with which this process changes its own oom_score_adj.
 var oomScores struct {
-	own []byte // this process's score between starts; nil if it never changes; set before the first command
-	fd  int    // descriptor of oom_score_adj; set before the first command
+	ownScore []byte // this process's score between starts; nil if it never changes; set before the first command
+	fd       int    // descriptor of oom_score_adj; set before the first command
 
 	mu    sync.Mutex
 	forks int // number of forks under way; guarded by mu
@@ -42,7 +42,7 @@ var oomScores struct {
 // must call the returned function after the start. If several starts overlap, the score stays raised until the
 // last one is over.
 func raiseOOMScore() (restore func()) {
-	if oomScores.own == nil {
+	if oomScores.ownScore == nil {
 		return func() {}
 	}
 	oomScores.mu.Lock()
@@ -58,6 +58,6 @@ func restoreOOMScore() {
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()
 	if oomScores.forks--; oomScores.forks == 0 {
-		unix.Pwrite(oomScores.fd, oomScores.own, 0)
+		unix.Pwrite(oomScores.fd, oomScores.ownScore, 0)
 	}
 }

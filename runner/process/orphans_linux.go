@@ -60,24 +60,24 @@ type zombie struct {
 
 // beginFork registers a fork that is about to start, and returns its number. It waits while forks are
 // paused.
-func (o *orphanTable) beginFork() (fork int) {
+func (o *orphanTable) beginFork() (forkNumber int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.forksPaused {
 		o.forksChanged.Wait()
 	}
-	fork = o.nextFork
+	forkNumber = o.nextFork
 	o.nextFork++
-	o.forks[fork] = time.Now()
-	return fork
+	o.forks[forkNumber] = time.Now()
+	return forkNumber
 }
 
 // endFork records that a fork has returned. pid is the new main process, which its worker reaps, or 0 if
 // the fork failed.
-func (o *orphanTable) endFork(fork, pid int) {
+func (o *orphanTable) endFork(forkNumber, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.forks, fork)
+	delete(o.forks, forkNumber)
 	if o.forksPaused && len(o.forks) == 0 {
 		o.forksChanged.Broadcast()
 	}
@@ -113,15 +113,14 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 // childrenPath returns the path of the kernel's list of children of the main thread.
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndList reaps orphans that have ended, and lists the living ones. living contains the orphans that
-// are not allowed to live on. ignored contains the orphans in ignoredPIDs: they had no cookie when they were
-// checked. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this
-// fork.
-func (o *orphanTable) reapAndList() (living, ignored []int) {
+// reapAndList reaps orphans that have ended, and lists the living ones. livingPIDs contains the orphans that
+// are not allowed to live on. ignoredPIDs contains the orphans in o.ignoredPIDs: they had no cookie when they were
+// checked. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this fork.
+func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	list, _ := os.ReadFile(childrenPath()) // the list has at most 32 MiB, because Linux has at most 4,194,304 processes
-	oldest, before := o.oldestFork(), o.endedProcesses
+	oldest, knownZombies := o.oldestFork(), o.endedProcesses
 	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
@@ -132,31 +131,31 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 		_, ended := exitState(pid)
 		switch {
 		case ended:
-			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
+			if oldest == o.nextFork || o.predatesForks(pid, oldest, knownZombies) {
 				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
 				tryReap(pid)
 				delete(o.sparedProcesses, pid)
 				delete(o.ignoredPIDs, pid)
 			}
 		case o.ignoredPIDs[pid]:
-			ignored = append(ignored, pid)
+			ignoredPIDs = append(ignoredPIDs, pid)
 		case !kept:
-			living = append(living, pid)
+			livingPIDs = append(livingPIDs, pid)
 		}
 	}
-	return living, ignored
+	return livingPIDs, ignoredPIDs
 }
 
 // predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it records
-// the process for the next call of reapAndList. The records of the last call are in the parameter before. The caller
-// holds mu.
-func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
+// the process for the next call of reapAndList. The parameter knownZombies contains the records of the last call. The
+// caller holds mu.
+func (o *orphanTable) predatesForks(pid, oldestFork int, knownZombies map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
-	z, known := before[pid]
+	z, known := knownZombies[pid]
 	if !ok || !known || z.startTicks != p.StartTicks {
 		z = zombie{p.StartTicks, o.nextFork}
 	}
-	if z.nextFork <= oldest {
+	if z.nextFork <= oldestFork {
 		return true
 	}
 	o.endedProcesses[pid] = z
@@ -177,23 +176,23 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.sparedProcesses, func(pid int, ticks int64) bool {
-		return !procfs.Process{PID: pid, StartTicks: ticks}.StillAlive()
+	maps.DeleteFunc(o.sparedProcesses, func(pid int, startTicks int64) bool {
+		return !procfs.Process{PID: pid, StartTicks: startTicks}.StillAlive()
 	})
 }
 
-// isMain reports whether pid is a main process that is not reaped yet.
-func (o *orphanTable) isMain(pid int) bool {
+// isMainProcess reports whether pid is a main process that is not reaped yet.
+func (o *orphanTable) isMainProcess(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mainProcesses[pid]
 }
 
 // ignore adds orphans to ignoredPIDs. The method unignore removes one of them.
-func (o *orphanTable) ignore(list []procfs.Process) {
+func (o *orphanTable) ignore(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, p := range list {
+	for _, p := range procs {
 		o.ignoredPIDs[p.PID] = true
 	}
 }
@@ -219,15 +218,15 @@ var childrenFD = sync.OnceValue(func() int {
 })
 
 // reapOrphans reaps orphans that have ended. It returns the living orphans that are not allowed to live on.
-func reapOrphans() (living []int) {
-	living, ignored := orphans.reapAndList()
+func reapOrphans() (livingPIDs []int) {
+	livingPIDs, ignored := orphans.reapAndList()
 	for _, pid := range ignored {
 		if readCookie(pid) != "" { // the process has a cookie after all: it was in the middle of an exec when it was checked
 			orphans.unignore(pid)
-			living = append(living, pid)
+			livingPIDs = append(livingPIDs, pid)
 		}
 	}
-	return living
+	return livingPIDs
 }
 
 // maxExecTime is how long to wait for the environment of a process that has none. During an exec, a process
@@ -237,15 +236,15 @@ const maxExecTime = 20 * time.Millisecond
 // unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have
 // no cookie, and they are not in the session or group of any main process. They may be in the middle of an
 // exec.
-func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
+func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
-		if ok && p.WasAlive() && !orphans.isMain(p.PGID) && !orphans.isMain(p.SID) && IsOwnedBy(uid, pid) &&
+		if ok && p.WasAlive() && !orphans.isMainProcess(p.PGID) && !orphans.isMainProcess(p.SID) && IsOwnedBy(uid, pid) &&
 			readCookie(pid) == "" {
-			list = append(list, p)
+			procs = append(procs, p)
 		}
 	}
-	return list
+	return procs
 }
 
 // ReapEnded reaps orphans that have ended, and removes the records of spared trees that have ended. Call it

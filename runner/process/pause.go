@@ -14,23 +14,23 @@ const (
 
 // pauseRequest holds the requests of Pause.
 type pauseRequest struct {
-	requested  bool // Pause was called
-	wantsPause bool
-	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
+	wasRequested bool // Pause was called
+	wantsPause   bool
+	callbacks    []func(unchangedCount int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts. With on=false, Pause resumes both. The
-// callback is called when this is done, and must not block. It gets the number of processes that still run after a
-// freeze, or are still stopped after a resume (unchanged). Run repeats a freeze until no process runs. The callback
-// gets ok=false if the command has ended or is being ended; such a tree is not paused.
-func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
+// Pause freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause resumes both.
+// The callback is called when this is done, and must not block. It gets the number of processes that still run after
+// a freeze, or are still stopped after a resume (unchangedCount). Run repeats a freeze until no process runs. The
+// callback gets ok=false if the command has ended or is being ended; such a tree is not paused.
+func (w *Worker) Pause(paused bool, callback func(unchangedCount int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.kill.requested {
+	if !w.isRunning || w.kill.wasRequested {
 		callback(0, false)
 		return
 	}
-	w.pause.requested, w.pause.wantsPause, w.pause.callbacks = true, on, append(w.pause.callbacks, callback)
+	w.pause.wasRequested, w.pause.wantsPause, w.pause.callbacks = true, paused, append(w.pause.callbacks, callback)
 	w.wakeRun()
 }
 
@@ -57,7 +57,7 @@ func (r *run) runTime() time.Duration {
 func (r *run) applyPause(p pauseRequest) {
 	ending, unchanged := r.mainExited || !r.termAt.IsZero(), 0
 	switch {
-	case ending || !p.requested:
+	case ending || !p.wasRequested:
 	case p.wantsPause:
 		if retryAt := r.pause.retryAt; !r.pause.isPaused ||
 			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
@@ -86,23 +86,23 @@ func (r *run) pauseTree() {
 }
 
 // resumeTree resumes the tree and the command's timeouts. It returns how many processes are still stopped.
-func (r *run) resumeTree() (stopped int) {
+func (r *run) resumeTree() (stillStopped int) {
 	if !r.pause.isPaused {
 		return 0
 	}
-	stopped = r.thawTree(time.Now().Add(freezeTimeout))
+	stillStopped = r.thawTree(time.Now().Add(freezeTimeout))
 	paused := r.elapsed() - r.pause.startedAfter
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
 	// Move the time of the last output forward by the length of the pause, but not beyond now.
-	r.lastOutput.Store(min(r.lastOutput.Load()+int64(paused), int64(r.elapsed())))
-	return stopped
+	r.lastOutputNanos.Store(min(r.lastOutputNanos.Load()+int64(paused), int64(r.elapsed())))
+	return stillStopped
 }
 
-// killRequested reports whether Kill was called. If so, the tree need not be frozen.
-func (r *run) killRequested() bool {
+// isKillRequested reports whether Kill was called. If so, the tree need not be frozen.
+func (r *run) isKillRequested() bool {
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	return r.worker.kill.requested
+	return r.worker.kill.wasRequested
 }
 
 // failPendingPauses calls the pending callbacks of Pause with ok=false, because the command has ended. The

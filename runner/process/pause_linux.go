@@ -27,7 +27,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if b := r.worker.cgroup; b != nil && b.setFrozen(true) {
 		r.cgroupFrozen = true
 		for pause := time.Millisecond / 10; !b.isFreezeDone(true); pause = min(2*pause, 10*time.Millisecond) {
-			if r.killRequested() || time.Now().After(deadline) {
+			if r.isKillRequested() || time.Now().After(deadline) {
 				active, _ := runningProcesses(b.procs(0), nil)
 				return max(1, len(active))
 			}
@@ -40,7 +40,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id cannot be reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
-		if len(active) > 0 && (r.killRequested() || time.Now().After(deadline)) {
+		if len(active) > 0 && (r.isKillRequested() || time.Now().After(deadline)) {
 			return len(active)
 		}
 		if len(active) > 0 || unsureSince.IsZero() {
@@ -99,42 +99,43 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 
 // scanTree lists the processes of the tree, including the main process. Without a control group, it scans all
 // processes of the machine for this, and returns them as the first result.
-func (r *run) scanTree() (seen, tree []procfs.Process) {
+func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
-		tree = b.procs(r.pid)
+		treeProcs = b.procs(r.pid)
 	} else {
 		l := processScanner.freshScan()
-		seen, tree = l.procs, listTreeIn(l, r.pid, r.command.Cookie, r.command.uid())
+		allProcs, treeProcs = l.procs, listTreeIn(l, r.pid, r.command.Cookie, r.command.uid())
 	}
 	if ok && main.WasAlive() {
-		tree = append(tree, main)
+		treeProcs = append(treeProcs, main)
 	}
-	return seen, tree
+	return allProcs, treeProcs
 }
 
 // runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in the
-// kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether a process was
+// kernel, because the pending SIGSTOP stops it before it runs again. hasWaiting reports whether a process was
 // omitted for this reason: such a process may be in the middle of a fork. For example, the caller of a vfork
 // waits in the kernel while its child is stopped.
-func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
+func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
+	running []procfs.Process, hasWaiting bool) {
 	for _, p := range procs {
 		switch {
 		case p.State == 'T' || p.State == 't':
 		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}]:
-			waiting = true
+			hasWaiting = true
 		default:
-			list = append(list, p)
+			running = append(running, p)
 		}
 	}
-	return list, waiting
+	return running, hasWaiting
 }
 
 // exclusiveGroups returns the process groups of the active processes. It omits groups that have a member outside the
 // tree. procs lists all processes of the machine.
-func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
+func exclusiveGroups(activeProcs, treeProcs, procs []procfs.Process) (groups []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
-	for _, p := range tree {
+	for _, p := range treeProcs {
 		inTree[p.PID] = true
 	}
 	for _, p := range procs {
@@ -142,13 +143,13 @@ func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 			excludedGroups[p.PGID] = true
 		}
 	}
-	for _, p := range active {
+	for _, p := range activeProcs {
 		if p.PGID > 1 && !excludedGroups[p.PGID] {
-			list = append(list, p.PGID)
+			groups = append(groups, p.PGID)
 			excludedGroups[p.PGID] = true
 		}
 	}
-	return list
+	return groups
 }
 
 // elapsed returns the time since the command was started.
@@ -156,9 +157,9 @@ func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
 
 // setFrozen freezes or resumes the group and its subgroups. It reports whether the kernel supports
 // freezing groups (Linux 5.2).
-func (c *cgroup) setFrozen(on bool) bool {
+func (c *cgroup) setFrozen(frozen bool) bool {
 	value := "0"
-	if on {
+	if frozen {
 		value = "1"
 	}
 	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil

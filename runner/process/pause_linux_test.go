@@ -9,16 +9,16 @@ import (
 )
 
 // pauseCommand pauses or resumes a running command and checks that this succeeded.
-func pauseCommand(t *testing.T, w *Worker, on bool) {
+func pauseCommand(t *testing.T, w *Worker, pause bool) {
 	t.Helper()
 	type answer struct {
-		left int
-		ok   bool
+		unchangedCount int
+		ok             bool
 	}
 	answers := make(chan answer, 1)
-	w.Pause(on, func(unchanged int, ok bool) { answers <- answer{unchanged, ok} })
+	w.Pause(pause, func(unchanged int, ok bool) { answers <- answer{unchanged, ok} })
 	if got := <-answers; got != (answer{0, true}) {
-		t.Errorf("after Pause(%t) the pause state is %+v", on, got)
+		t.Errorf("after Pause(%t) the pause state is %+v", pause, got)
 	}
 }
 
@@ -34,7 +34,7 @@ func testPausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	const timeout, pauses = 500 * time.Millisecond, 3
+	const timeout, pauseCount = 500 * time.Millisecond, 3
 	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = timeout },
 		func(c *Command) { c.IdleTimeout = timeout }} {
 		c := command(t, "/bin/sh", "-c", "echo up; sleep 600 & wait")
@@ -44,7 +44,7 @@ func testPausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		go func() { result <- w.Run(c) }()
 		waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
 		var pausedFor time.Duration
-		for range pauses {
+		for range pauseCount {
 			pauseCommand(t, w, true)
 			began := time.Now()
 			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > timeout+timeout/5 })

@@ -30,7 +30,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 				}
 				continue
 			}
-			if r.worker.systemCalls.suspend(h) != nil {
+			if r.worker.systemCalls.suspendProcess(h) != nil {
 				windows.CloseHandle(h)
 				stillRunning++
 				continue
@@ -41,7 +41,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		if added+stillRunning == 0 {
 			continue
 		}
-		if r.killRequested() || time.Now().After(deadline) {
+		if r.isKillRequested() || time.Now().After(deadline) {
 			return max(stillRunning, 1)
 		}
 		if calm = -1; stillRunning > 0 {
@@ -54,7 +54,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 // thawTree resumes the processes of the tree that freezeTree has suspended.
 func (r *run) thawTree(time.Time) (stillStopped int) {
 	for _, h := range r.suspendedProcesses {
-		r.worker.systemCalls.resume(h) // fails only if the process has ended
+		r.worker.systemCalls.resumeProcess(h) // fails only if the process has ended
 		windows.CloseHandle(h)
 	}
 	r.suspendedProcesses = nil

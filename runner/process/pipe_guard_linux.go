@@ -9,7 +9,7 @@ import (
 // A process of a command may lock an output pipe indefinitely. For example, splice(2) locks a pipe while it
 // waits for a socket. A read or close of the pipe by this process then blocks and cannot be interrupted. So
 // before each read and close, Run's goroutine unlocks runLock, the mutex that guards the run. If the call
-// takes longer than blockedCallDelay, another goroutine runs enforceWhileBlocked. It locks runLock, and
+// takes longer than blockedCallDelay, another goroutine runs performActionsWhileBlocked. It locks runLock, and
 // enforces the run's timeouts and kills every blockedCheckInterval.
 
 const (
@@ -21,7 +21,7 @@ const (
 // it while the function runs, and locks it again. See docs/decisions/0054.
 func (r *run) callBlocking(call func()) {
 	if r.blockTimer == nil {
-		r.blockTimer = time.AfterFunc(blockedCallDelay, r.enforceWhileBlocked)
+		r.blockTimer = time.AfterFunc(blockedCallDelay, r.performActionsWhileBlocked)
 	} else {
 		r.blockTimer.Reset(blockedCallDelay)
 	}
@@ -31,8 +31,8 @@ func (r *run) callBlocking(call func()) {
 	r.blockTimer.Stop()
 }
 
-// enforceWhileBlocked enforces the run's timeouts and kills while a call in callBlocking blocks.
-func (r *run) enforceWhileBlocked() {
+// performActionsWhileBlocked enforces the run's timeouts and kills while a call in callBlocking blocks.
+func (r *run) performActionsWhileBlocked() {
 	if !r.runLock.TryLock() {
 		return // the blocking call has returned
 	}
@@ -45,7 +45,7 @@ func (r *run) enforceWhileBlocked() {
 	if !r.mainExited {
 		r.mainExited = fds[0].Revents != 0
 		r.enforcingWhileBlocked = true
-		r.enforce()
+		r.performDueActions()
 		r.enforcingWhileBlocked = false
 		if r.endSeenWhileBlocked = r.mainExited; r.endSeenWhileBlocked {
 			r.graceEndsAt, r.pipesEmpty = time.Now().Add(r.command.OutputGrace), false

@@ -32,7 +32,7 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 				c.Argv = []string{"/bin/sh", "-c", `"$0" & sleep 0.2`, self}
 				c.Timeout = 20 * time.Second
 			}
-			c.Env = append(c.Env, rolesVariable+"=lock ")
+			c.Env = append(c.Env, roleVariable+"=lock ")
 			began := time.Now()
 			r := NewWorker(nil).Run(c)
 			if r.TimedOut == leavesProcess || r.Error != "" || time.Since(began) > 10*time.Second {
@@ -44,8 +44,8 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 }
 
 // commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command runs a
-// shell script. In the script, "$0" runs lockNotes at the given time, "soon" or "late".
-func commandWithNotes(t *testing.T, when, script string) *Command {
+// shell script. In the script, "$0" runs lockNotesPipe at the given time, "soon" or "late".
+func commandWithNotes(t *testing.T, lockTime, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -56,7 +56,7 @@ func commandWithNotes(t *testing.T, when, script string) *Command {
 	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.PrivateDir.ProgressPath)
+	c.Env = append(c.Env, roleVariable+"=note "+lockTime+" "+c.PrivateDir.ProgressPath)
 	c.OutputGrace = 300 * time.Millisecond
 	return c
 }
@@ -157,8 +157,8 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}},
-		pipesEmpty: true, reapedBefore: orphans.reapedCount.Load()}
-	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
+		pipesEmpty: true, reapedCountBefore: orphans.reapedCount.Load()}
+	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedCountBefore == orphans.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()

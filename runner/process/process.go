@@ -56,20 +56,20 @@ type Command struct {
 	PrivateDir  *privdir.Dir    // the command's private directory, already open; nil means none
 	Log         *output.Log
 	// OnStarted is called once if the command still runs StartReportDelay after its start.
-	OnStarted       func(pid int, at time.Time)
+	OnStarted       func(pid int, startedAt time.Time)
 	ProgressHandler ProgressHandler // receives the command's progress notes; nil if PrivateDir is nil
 	// OnForked is called right after the main process was created. It gets the time right before the creation.
-	OnForked func(pid int, at time.Time)
+	OnForked func(pid int, forkedAt time.Time)
 }
 
 // ProgressHandler receives the progress notes: the text that a command writes to the FIFO or file
 // Command.PrivateDir.ProgressPath. While HandleProgress returns true, it is called again, even without
 // new data. At least MinProgressInterval passes between two calls.
 type ProgressHandler interface {
-	HandleProgress(data []byte) (again bool)
+	HandleProgress(data []byte) (callAgain bool)
 	// SetMasks is called before the start, with the secret texts that must be masked in everything that the
 	// command reports.
-	SetMasks(texts [][]byte)
+	SetMasks(secretTexts [][]byte)
 }
 
 // Secret is an environment variable with a secret value. The value is the text of the file at Path, which
@@ -199,5 +199,5 @@ var permanentErrors = []error{
 // used. A failure of a disk or a server is not permanent.
 func IsPermanent(err error) bool {
 	return errors.As(err, new(UnusableError)) ||
-		slices.ContainsFunc(permanentErrors, func(lasting error) bool { return errors.Is(err, lasting) })
+		slices.ContainsFunc(permanentErrors, func(permanentErr error) bool { return errors.Is(err, permanentErr) })
 }

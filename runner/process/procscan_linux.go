@@ -25,11 +25,11 @@ var processScanner scanner
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
-	mu   sync.Mutex
-	next func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
+	mu       sync.Mutex
+	nextScan func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
 
-	scanning  sync.Mutex // held during a scan and the pause before it
-	notBefore time.Time  // no scan begins before this time; guarded by scanning
+	scanMu        sync.Mutex // held during a scan and the pause before it
+	earliestStart time.Time  // no scan begins before this time; guarded by scanMu
 }
 
 // scan is the result of one scan of all processes. The state of each process is from some time during the
@@ -37,7 +37,7 @@ type scanner struct {
 type scan struct {
 	startedAt time.Time
 	procs     []procfs.Process
-	realUID   map[int]uint32 // real user id by pid
+	realUIDs  map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
 	cookies map[int]string // cookies that were already read, by pid; guarded by mu
@@ -46,34 +46,34 @@ type scan struct {
 // freshScan returns the result of a scan that began after the call.
 func (s *scanner) freshScan() *scan {
 	s.mu.Lock()
-	if s.next == nil {
-		s.next = sync.OnceValue(s.scan)
+	if s.nextScan == nil {
+		s.nextScan = sync.OnceValue(s.scan)
 	}
-	next := s.next
+	next := s.nextScan
 	s.mu.Unlock()
 	return next()
 }
 
 // scan waits until a scan may begin, and then scans.
 func (s *scanner) scan() *scan {
-	s.scanning.Lock()
-	defer s.scanning.Unlock()
-	time.Sleep(time.Until(s.notBefore))
+	s.scanMu.Lock()
+	defer s.scanMu.Unlock()
+	time.Sleep(time.Until(s.earliestStart))
 	s.mu.Lock()
-	s.next = nil // a call of freshScan from now on needs another scan
+	s.nextScan = nil // a call of freshScan from now on needs another scan
 	s.mu.Unlock()
 	result := newScan()
-	s.notBefore = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
+	s.earliestStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
 	return result
 }
 
 // newScan scans all processes immediately.
 func newScan() *scan {
 	l := &scan{startedAt: time.Now(), procs: procfs.AllProcesses(), cookies: map[int]string{}}
-	l.realUID = make(map[int]uint32, len(l.procs))
+	l.realUIDs = make(map[int]uint32, len(l.procs))
 	for _, p := range l.procs {
 		if real, _, ok := procfs.UIDs(p.PID); ok {
-			l.realUID[p.PID] = real
+			l.realUIDs[p.PID] = real
 		}
 	}
 	return l
@@ -81,7 +81,7 @@ func newScan() *scan {
 
 // isOwnedBy reports whether a process belongs to an account, as IsOwnedBy does.
 func (s *scan) isOwnedBy(uid uint32, pid int) bool {
-	real, ok := s.realUID[pid]
+	real, ok := s.realUIDs[pid]
 	return ok && real == uid
 }
 

@@ -59,8 +59,8 @@ func envValue(env []string, name string) string {
 	return ""
 }
 
-// cmdPath returns the path of cmd.exe.
-func cmdPath() (string, error) {
+// cmdExePath returns the path of cmd.exe.
+func cmdExePath() (string, error) {
 	system, err := windows.GetSystemDirectory()
 	return system + `\cmd.exe`, err
 }
@@ -101,13 +101,13 @@ func resolveIn(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// findRunnable returns the path of an existing program: path itself if it has an extension, or path with
-// one of the endings. It returns "" if no such file exists.
-func findRunnable(path string, endings []string) string {
+// findRunnable returns the path of an existing program: path itself if it has an extension, or path with one of
+// the extensions. It returns "" if no such file exists.
+func findRunnable(path string, extensions []string) string {
 	if filepath.Ext(path) != "" {
-		endings = append([]string{""}, endings...)
+		extensions = append([]string{""}, extensions...)
 	}
-	for _, e := range endings {
+	for _, e := range extensions {
 		if info, err := os.Stat(path + e); err == nil && !info.IsDir() {
 			return path + e
 		}

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rolesVariable is an environment variable. A process of this program in which it is set does not run
+// roleVariable is an environment variable. A process of this program in which it is set does not run
 // tests, but plays the role in its value.
-const rolesVariable = "TEST_ROLE"
+const roleVariable = "TEST_ROLE"
 
 // Lock the main goroutine to the main thread, which must fork no commands (see tree_linux.go). A process
 // that plays a role or is a limiter runs no tests.
 func init() {
 	RunIfLimiter()
 	runtime.LockOSThread()
-	role, rest, hasRole := strings.Cut(os.Getenv(rolesVariable), " ")
+	role, rest, hasRole := strings.Cut(os.Getenv(roleVariable), " ")
 	switch role {
 	case "start":
-		os.Setenv(rolesVariable, "wait ")
+		os.Setenv(roleVariable, "wait ")
 		startAll(append(strings.Fields(rest), "/proc/self/exe"))
 	case "trace":
 		pid, _ := strconv.Atoi(rest)
@@ -38,7 +38,7 @@ func init() {
 	case "lock":
 		lockPipe(1)
 	case "note":
-		lockNotes(rest)
+		lockNotesPipe(rest)
 	case "wait":
 	}
 	if hasRole {
@@ -67,10 +67,10 @@ func startAll(programs []string) {
 	}
 }
 
-// lockNotes locks the FIFO for progress notes. rest is "soon PATH" or "late PATH". With "soon", it locks
-// the FIFO shortly after it has written a note. With "late", it waits until its parent has ended.
-func lockNotes(rest string) {
-	when, path, _ := strings.Cut(rest, " ")
+// lockNotesPipe locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon", it
+// locks the FIFO shortly after it has written a note. With "late", it waits until its parent has ended.
+func lockNotesPipe(timeAndPath string) {
+	when, path, _ := strings.Cut(timeAndPath, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)
 	if err != nil {
 		os.Exit(1)

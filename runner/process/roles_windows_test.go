@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// roleName is an environment variable that marks a process that plays a role. All commands of the tests run
+// roleVariable is an environment variable that marks a process that plays a role. All commands of the tests run
 // this test program, with the role as the first argument.
-const roleName = "QUEUECTL_TEST_ROLE"
+const roleVariable = "QUEUECTL_TEST_ROLE"
 
 // roles contains the function that plays each role, by the name of the role.
 var roles map[string]func(args []string)
@@ -32,25 +32,25 @@ func TestMain(m *testing.M) {
 		"print":  rolePrint,
 		"gaps":   roleGaps,
 		"cat":    func([]string) { io.Copy(os.Stdout, os.Stdin) },
-		"sleep":  func([]string) { sleep() },
+		"sleep":  func([]string) { sleepBeyondTest() },
 		"tree":   roleTree,
-		"behind": roleBehind,
+		"behind": roleLeaveChild,
 		"spin":   roleSpin,
-		"hog":    roleHog,
-		"break":  roleBreak,
+		"hog":    roleAllocate,
+		"break":  roleAwaitBreak,
 		"parent": roleParent,
 		"saver":  roleSaver,
 		"run":    roleRun,
 		"boot":   roleBoot,
 	}
-	if os.Getenv(roleName) != "" {
+	if os.Getenv(roleVariable) != "" {
 		roles[os.Args[1]](os.Args[2:])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func sleep() { time.Sleep(time.Minute) } // longer than any test
+func sleepBeyondTest() { time.Sleep(time.Minute) } // longer than any test
 
 // roleExit prints all arguments except the first, and exits with the code in the first.
 func roleExit(args []string) {
@@ -61,17 +61,17 @@ func roleExit(args []string) {
 	windows.ExitProcess(uint32(code))
 }
 
-// everyByte returns binary output: every byte value, and line endings of several kinds.
-func everyByte() (all []byte) {
+// binaryOutput returns binary output: every byte value, and line endings of several kinds.
+func binaryOutput() (content []byte) {
 	for i := range 1 << 18 {
-		all = append(all, byte(i))
+		content = append(content, byte(i))
 	}
-	return append(all, "\r\n\n\x1a\x00end"...)
+	return append(content, "\r\n\n\x1a\x00end"...)
 }
 
-// rolePrint prints everyByte on standard output, and a line on standard error.
+// rolePrint prints binaryOutput on standard output, and a line on standard error.
 func rolePrint([]string) {
-	os.Stdout.Write(everyByte())
+	os.Stdout.Write(binaryOutput())
 	os.Stderr.WriteString("err\r\n")
 }
 
@@ -96,12 +96,12 @@ func roleTree(args []string) {
 		}
 	}
 	notePID(args[0])
-	sleep()
+	sleepBeyondTest()
 }
 
-// roleBehind starts a process, waits until it runs, and ends. If the second argument is "holds", the
+// roleLeaveChild starts a process, waits until it runs, and ends. If the second argument is "holds", the
 // process keeps the command's input and output open.
-func roleBehind(args []string) {
+func roleLeaveChild(args []string) {
 	c := exec.Command(os.Args[0], "tree", args[0], "1")
 	if args[1] == "holds" {
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -122,8 +122,8 @@ func roleSpin(args []string) {
 	}
 }
 
-// roleHog allocates memory, and fails if the system refuses memory.
-func roleHog(args []string) {
+// roleAllocate allocates memory, and fails if the system refuses memory.
+func roleAllocate(args []string) {
 	n, _ := strconv.Atoi(args[0])
 	for range n {
 		if _, err := windows.VirtualAlloc(0, 1<<20, windows.MEM_COMMIT|windows.MEM_RESERVE,
@@ -134,8 +134,8 @@ func roleHog(args []string) {
 	}
 }
 
-// roleBreak waits for CTRL_BREAK, and then exits with code 7.
-func roleBreak([]string) {
+// roleAwaitBreak waits for CTRL_BREAK, and then exits with code 7.
+func roleAwaitBreak([]string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	fmt.Print("ready")
@@ -150,7 +150,7 @@ func roleParent(args []string) {
 	if err := c.Start(); err != nil {
 		panic(err)
 	}
-	sleep()
+	sleepBeyondTest()
 }
 
 // roleSaver waits for a file, and then takes longer than the output grace period to end.
@@ -180,8 +180,8 @@ func roleBoot([]string) {
 	fmt.Print(id, " ", err, " ", OwnStartTicks() > 0)
 }
 
-// cookies counts the commands of the tests, so that each command gets a unique cookie.
-var cookies = 0
+// cookieCount counts the commands of the tests, so that each command gets a unique cookie.
+var cookieCount = 0
 
 // command returns a command that runs this program in a role. t may be nil.
 func command(t *testing.T, role string, args ...string) *Command {
@@ -189,11 +189,11 @@ func command(t *testing.T, role string, args ...string) *Command {
 	if err != nil {
 		panic(err)
 	}
-	cookies++
+	cookieCount++
 	c := &Command{
-		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleName+"=1"),
+		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleVariable+"=1"),
 		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, UnkillableAfter: 20 * time.Second,
-		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies), Log: output.New(4<<20, nil),
+		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookieCount), Log: output.New(4<<20, nil),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 	if t != nil {
@@ -208,11 +208,11 @@ func runCommand(t *testing.T, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	w := NewWorker(nil)
 	defer w.Close()
-	return runWith(t, w, c)
+	return runOnWorker(t, w, c)
 }
 
-// runWith runs a command on a worker and returns its output.
-func runWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
+// runOnWorker runs a command on a worker and returns its output.
+func runOnWorker(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	done := make(chan Result)
 	go func() { done <- w.Run(c) }()
@@ -228,9 +228,9 @@ func runWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr stri
 // printedOutput returns the output that a command has printed until now.
 func printedOutput(t *testing.T, c *Command) (stdout, stderr string) {
 	t.Helper()
-	var at output.Cursor
+	var cursor output.Cursor
 	for {
-		chunks, next, done, err := c.Log.Read(at, 1<<20)
+		chunks, next, done, err := c.Log.Read(cursor, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func printedOutput(t *testing.T, c *Command) (stdout, stderr string) {
 				stderr += string(k.Data)
 			}
 		}
-		if at = next; done || len(chunks) == 0 {
+		if cursor = next; done || len(chunks) == 0 {
 			return stdout, stderr
 		}
 	}

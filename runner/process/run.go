@@ -13,9 +13,9 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutput is the time from the start of the command to its last output (see elapsed), in nanoseconds. The
-	// end of a pause increases it by the length of the pause.
-	lastOutput       atomic.Int64
+	// lastOutputNanos is the time from the start of the command to its last output (see elapsed). The end of a
+	// pause increases it by the length of the pause.
+	lastOutputNanos  atomic.Int64
 	startReported    bool // OnStarted was called
 	pause            pauseState
 	mainExited       bool
@@ -30,9 +30,9 @@ type runState struct {
 
 // killRequest holds the request of the latest Kill.
 type killRequest struct {
-	requested bool
-	cause     int
-	grace     time.Duration
+	wasRequested bool
+	cause        int
+	grace        time.Duration
 }
 
 // Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the grace period,
@@ -42,13 +42,13 @@ type killRequest struct {
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running {
+	if !w.isRunning {
 		return false
 	}
-	if !w.kill.requested {
+	if !w.kill.wasRequested {
 		w.kill.cause = cause
 	}
-	w.kill.requested, w.kill.grace = true, grace
+	w.kill.wasRequested, w.kill.grace = true, grace
 	w.wakeRun()
 	return true
 }
@@ -59,7 +59,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 	r := w.newRun(c, &result)
 	defer c.Log.Close()
 	defer r.close()
-	if err := w.open(); err != nil {
+	if err := w.openResources(); err != nil {
 		r.startedAt = time.Now()
 		result.StartedAt = r.startedAt
 		r.recordStartFailure(err)
@@ -93,11 +93,11 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
 	r.worker.pause.callbacks = nil
-	if r.mainExited && r.termAt.IsZero() && !killed.requested {
-		r.worker.running = false
+	if r.mainExited && r.termAt.IsZero() && !killed.wasRequested {
+		r.worker.isRunning = false
 	}
 	r.worker.mu.Unlock()
-	if killed.requested && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
+	if killed.wasRequested && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
 		r.terminate(now, killed.grace)
 	}
 	r.applyPause(paused)
@@ -118,19 +118,19 @@ func (r *run) killDueTime() time.Time {
 func (w *Worker) markEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running = false
+	w.isRunning = false
 }
 
 // fieldError says which field of a job prevented the start of its command, and why. Its text contains no
 // secret.
 type fieldError struct {
-	field string
+	fieldName string
 	error
-	lasting bool // another attempt would fail in the same way
+	permanent bool // another attempt would fail in the same way
 }
 
 // Error returns the name of the job's field and the reason.
-func (e *fieldError) Error() string { return e.field + ": " + e.error.Error() }
+func (e *fieldError) Error() string { return e.fieldName + ": " + e.error.Error() }
 
 // Unwrap returns the reason.
 func (e *fieldError) Unwrap() error { return e.error }
@@ -147,10 +147,10 @@ func (r *run) untilNextAction() time.Duration {
 	if !r.startReported && !r.isLimiterStarting() {
 		dueIn(StartReportDelay - runTime)
 	}
-	if r.command.Timeout > 0 && r.timeoutsActive() {
+	if r.command.Timeout > 0 && r.areTimeoutsActive() {
 		dueIn(r.command.Timeout - runTime)
 	}
-	if r.command.IdleTimeout > 0 && r.timeoutsActive() {
+	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() {
 		dueIn(r.command.IdleTimeout - r.sinceOutput())
 	}
 	if retryAt := r.pause.retryAt; !retryAt.IsZero() && r.termAt.IsZero() {
@@ -166,31 +166,33 @@ func (r *run) untilNextAction() time.Duration {
 }
 
 // sinceOutput returns the time since the last output.
-func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
+func (r *run) sinceOutput() time.Duration {
+	return r.elapsed() - time.Duration(r.lastOutputNanos.Load())
+}
 
-// timeoutsActive reports whether the command's timeouts are counting.
-func (r *run) timeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }
+// areTimeoutsActive reports whether the command's timeouts are counting.
+func (r *run) areTimeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }
 
 // ceilMilliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
 func ceilMilliseconds(d time.Duration) time.Duration {
 	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
 }
 
-// enforce does what is due while the main process runs: it carries out kills, pauses and timeouts, and
-// reads progress notes. Only enforce decides whether a kill or a timeout came before the end of the
+// performDueActions does what is due while the main process runs: it carries out kills, pauses and timeouts, and
+// reads progress notes. Only performDueActions decides whether a kill or a timeout came before the end of the
 // command.
-func (r *run) enforce() {
+func (r *run) performDueActions() {
 	now := time.Now()
 	killed := r.handleRequests(now)
 	if r.mainExited {
 		r.result.EndedAt = now
-		if killed.requested && !r.result.TimedOut {
+		if killed.wasRequested && !r.result.TimedOut {
 			r.result.Cause = killed.cause
 		}
 		return
 	}
 	r.readProgress(now)
-	if r.mainExited { // enforceWhileBlocked saw the end of the main process while readProgress blocked
+	if r.mainExited { // performActionsWhileBlocked saw the end of the main process while readProgress blocked
 		return
 	}
 	runTime := r.runTime()
@@ -198,11 +200,11 @@ func (r *run) enforce() {
 		r.startReported = true
 		r.command.OnStarted(r.result.PID, r.startedAt)
 	}
-	if r.command.Timeout > 0 && r.timeoutsActive() && runTime >= r.command.Timeout {
+	if r.command.Timeout > 0 && r.areTimeoutsActive() && runTime >= r.command.Timeout {
 		r.result.TimedOut = true
 		r.terminate(now, r.command.KillAfter)
 	}
-	if r.command.IdleTimeout > 0 && r.timeoutsActive() && r.sinceOutput() >= r.command.IdleTimeout {
+	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() && r.sinceOutput() >= r.command.IdleTimeout {
 		r.result.TimedOut, r.result.IdleTimedOut = true, true
 		r.terminate(now, r.command.KillAfter)
 	}

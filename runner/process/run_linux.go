@@ -24,14 +24,14 @@ type Worker struct {
 	buffer     []byte // for reads of output
 
 	mu sync.Mutex
-	// running is true from the start of a command until its main process has ended. If the tree is being
-	// ended, running stays true until the end of the grace period.
-	running  bool
-	pid      int              // pid of the main process
-	uid      uint32           // account that the command runs as
-	kill     killRequest      // latest request of Kill
-	pause    pauseRequest     // requests of Pause
-	terminal terminalRequests // pending requests for the running command's terminal, if it has one
+	// isRunning is true from the start of a command until its main process has ended. If the tree is being
+	// ended, isRunning stays true until the end of the grace period.
+	isRunning bool
+	pid       int              // pid of the main process
+	uid       uint32           // account that the command runs as
+	kill      killRequest      // latest request of Kill
+	pause     pauseRequest     // requests of Pause
+	terminal  terminalRequests // pending requests for the running command's terminal, if it has one
 
 	stuckProcesses []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
 
@@ -56,8 +56,8 @@ var hasAutogroups = sync.OnceValue(func() bool {
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
 })
 
-// open opens the resources that the worker keeps from its first command on.
-func (w *Worker) open() (err error) {
+// openResources opens the resources that the worker keeps from its first command on.
+func (w *Worker) openResources() (err error) {
 	if w.nullDevice < 0 {
 		if w.nullDevice, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
@@ -98,14 +98,14 @@ func (w *Worker) abandonCgroup() {
 }
 
 // treeProcesses lists the living processes of the running command's tree, except the main process.
-func (w *Worker) treeProcesses(main int, cookie string) []procfs.Process {
+func (w *Worker) treeProcesses(mainPID int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
 	if b != nil {
-		return b.procs(main)
+		return b.procs(mainPID)
 	}
-	return listTree(main, cookie, uid)
+	return listTree(mainPID, cookie, uid)
 }
 
 // Close releases the worker's resources.
@@ -125,7 +125,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range maxSignalScans {
 		w.mu.Lock()
-		current, uid := w.running && w.pid == pid, w.uid
+		current, uid := w.isRunning && w.pid == pid, w.uid
 		// Do not send SIGCONT to a paused tree, because the tree would then run during the pause. It gets SIGCONT
 		// when the pause ends.
 		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
@@ -177,11 +177,11 @@ type run struct {
 	forkedAt              time.Time       // time right before the main process was created
 	cgroupFrozen          bool            // the control group has frozen the tree
 	pipesEmpty            bool            // the pipes were empty at the last poll
-	reapedBefore          int64           // value of orphans.reapedCount before the last poll
-	runLock               sync.Mutex      // guards the run; held by the goroutine of Run or of enforceWhileBlocked
-	blockTimer            *time.Timer     // starts enforceWhileBlocked if a call blocks; nil before the first such call
-	enforcingWhileBlocked bool            // enforceWhileBlocked is enforcing deadlines
-	endSeenWhileBlocked   bool            // enforceWhileBlocked has seen the end of the main process
+	reapedCountBefore     int64           // value of orphans.reapedCount before the last poll
+	runLock               sync.Mutex      // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
+	blockTimer            *time.Timer     // starts performActionsWhileBlocked if a call blocks; nil before the first one
+	enforcingWhileBlocked bool            // performActionsWhileBlocked is performing due actions
+	endSeenWhileBlocked   bool            // performActionsWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
@@ -207,7 +207,7 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 func (w *Worker) markRunning(c *Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.pid, w.uid = true, 0, c.uid()
+	w.isRunning, w.pid, w.uid = true, 0, c.uid()
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
@@ -228,7 +228,7 @@ func (r *run) close() {
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
 	// A wake-up that came too late for this run must not wake the next run, so remove it.
-	if r.worker.kill.requested || r.worker.pause.requested || r.command.TTY {
+	if r.worker.kill.wasRequested || r.worker.pause.wasRequested || r.command.TTY {
 		r.worker.clearWakeEvent()
 	}
 	r.worker.failPendingPauses()
@@ -265,19 +265,19 @@ func (r *run) superviseMain() {
 		if r.command.TTY && r.handleTerminalRequests() {
 			fds[1].Events |= unix.POLLOUT
 		}
-		r.reapedBefore = orphans.reapedCount.Load()
+		r.reapedCountBefore = orphans.reapedCount.Load()
 		n, err := unix.Poll(fds[:], r.pollTimeoutMillis())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
 		if n > 0 {
 			r.pipesEmpty = fds[1].Revents|fds[2].Revents == 0
-			r.readReady([2]unix.PollFd(fds[1:3]))
+			r.readReadyPipes([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				r.worker.clearWakeEvent()
 			}
 			if fds[4].Revents != 0 {
-				r.readLimiter()
+				r.readLimiterReport()
 			}
 			r.mainExited = r.mainExited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
@@ -287,7 +287,7 @@ func (r *run) superviseMain() {
 		}
 		r.endSlowLimiter()
 		if !r.endSeenWhileBlocked {
-			r.enforce()
+			r.performDueActions()
 		}
 	}
 }
@@ -311,11 +311,11 @@ func (r *run) pollTimeoutMillis() int {
 // processes so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
-		var others []procfs.Process
+		var otherProcesses []procfs.Process
 		// List the processes outside the main group before sending SIGTERM. The command may start further
 		// processes in order to end cleanly, and these must not get SIGTERM.
 		if grace > 0 {
-			others = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
+			otherProcesses = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
 		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped yet, so its group id cannot be reused
@@ -323,7 +323,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 		if r.command.TTY && needsHangup(r.pid) {
 			unix.Kill(r.pid, unix.SIGHUP)
 		}
-		for _, p := range others {
+		for _, p := range otherProcesses {
 			sendSignal(p, unix.SIGTERM, nil)
 			sendSignal(p, unix.SIGCONT, nil)
 		}
@@ -351,7 +351,7 @@ func (r *run) readPipe(i int) (n int) {
 		return 0
 	}
 	now := time.Now()
-	r.lastOutput.Store(int64(now.Sub(r.startedAt)))
+	r.lastOutputNanos.Store(int64(now.Sub(r.startedAt)))
 	if r.command.TTY {
 		r.worker.recordModeControls(r.worker.buffer[:n])
 	}

@@ -23,12 +23,12 @@ type Worker struct {
 	buffers     [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
-	// running is true from the start of a command until its main process has ended. If the tree is being
-	// ended, running stays true until the end of the grace period.
-	running bool
-	tree    *tree        // tree of the running command
-	kill    killRequest  // latest request of Kill
-	pause   pauseRequest // requests of Pause
+	// isRunning is true from the start of a command until its main process has ended. If the tree is being
+	// ended, isRunning stays true until the end of the grace period.
+	isRunning bool
+	tree      *tree        // tree of the running command
+	kill      killRequest  // latest request of Kill
+	pause     pauseRequest // requests of Pause
 
 	stuckTree *tree // tree that the last Run could not end; used only by the goroutine of Run
 }
@@ -36,8 +36,8 @@ type Worker struct {
 // NewWorker returns a worker. It opens no resources before its first command.
 func NewWorker(*Cgroups) *Worker { return &Worker{systemCalls: &realSystemCalls} }
 
-// open opens the resources that the worker keeps from its first command on.
-func (w *Worker) open() (err error) {
+// openResources opens the resources that the worker keeps from its first command on.
+func (w *Worker) openResources() (err error) {
 	if w.nullDevice == 0 {
 		if w.nullDevice, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
 			return fmt.Errorf("cannot open NUL: %w", err)
@@ -81,7 +81,7 @@ const (
 func (w *Worker) Signal(pid int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.tree == nil || int(w.tree.pid) != pid {
+	if !w.isRunning || w.tree == nil || int(w.tree.pid) != pid {
 		return
 	}
 	switch signal {
@@ -104,10 +104,10 @@ type run struct {
 	pipes           [2]*os.File    // read ends of the pipes for standard output and standard error
 	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
-	pipesOpen       int            // number of pipes not yet at end of file
+	openPipeCount   int            // number of pipes not yet at end of file
 	startAwakeTime  time.Duration  // time of the start, on a clock that stops while the machine sleeps
 	hasPrinted      atomic.Bool    // the command has printed something
-	breakFailed     bool           // CTRL_BREAK could not be sent
+	ctrlBreakFailed bool           // CTRL_BREAK could not be sent
 	progressPending bool           // HandleProgress must be called again, even without new notes
 
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that freezeTree has suspended, by pid
@@ -125,7 +125,7 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 func (w *Worker) markRunning(*Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
+	w.isRunning, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
 }
 
 // close releases the handles of the run. It unblocks the goroutines that read and write, even if another
@@ -139,7 +139,7 @@ func (r *run) close() {
 	r.ioGoroutines.Wait()
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	if r.worker.kill.requested || r.worker.pause.requested { // a late wake-up must not wake the next run
+	if r.worker.kill.wasRequested || r.worker.pause.wasRequested { // a late wake-up must not wake the next run
 		windows.ResetEvent(r.worker.wakeEvent)
 	}
 	r.worker.failPendingPauses()
@@ -163,7 +163,7 @@ func (r *run) superviseMain() {
 		}
 		r.mainExited = event == windows.WAIT_OBJECT_0
 		r.tree.readMessages()
-		r.enforce()
+		r.performDueActions()
 	}
 }
 
@@ -189,10 +189,10 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			now = time.Now()
 		}
 		// The handle of the main process is open, so its group id cannot be reused.
-		r.breakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
+		r.ctrlBreakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
 		r.termAt = now
 	}
-	if r.breakFailed {
+	if r.ctrlBreakFailed {
 		grace = 0
 	}
 	r.killAt = now.Add(grace)
@@ -204,7 +204,7 @@ func (r *run) readPipe(i int) {
 		n, err := r.pipes[i].Read(r.worker.buffers[i])
 		if n > 0 {
 			r.hasPrinted.Store(true)
-			r.lastOutput.Store(int64(r.elapsed()))
+			r.lastOutputNanos.Store(int64(r.elapsed()))
 			r.command.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.worker.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && isPipeOpen(r.pipes[i]) {

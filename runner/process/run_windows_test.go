@@ -20,7 +20,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	for _, code := range []int64{0, 1, 255, 256, 259, 3221225786, 4294967295} {
-		r, _, _ := runWith(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
+		r, _, _ := runOnWorker(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
 		if r.ExitCode != code || r.Signal != 0 || r.Error != "" || r.Leftovers != 0 {
 			t.Errorf("exit code %d: the result is %+v", code, r)
 		}
@@ -30,7 +30,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 // The recorded output contains exactly the bytes that the command has written.
 func TestOutputIsBytes(t *testing.T) {
 	_, stdout, stderr := runCommand(t, command(t, "print"))
-	if stdout != string(everyByte()) || stderr != "err\r\n" {
+	if stdout != string(binaryOutput()) || stderr != "err\r\n" {
 		t.Errorf("got %d bytes of output and error output %q", len(stdout), stderr)
 	}
 	if _, stdout, _ = runCommand(t, command(t, "gaps")); stdout != "012" {
@@ -72,7 +72,7 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w.systemCalls = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, TreeLimits{MemoryBytes: 1 << 30}
-	if r, _, _ := runWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
+	if r, _, _ := runOnWorker(t, w, c); r.TimedOut || r.ExitCode != 0 {
 		t.Errorf("the result is %+v, want exit code 0 and no timeout", r)
 	}
 	before := realSystemCalls.awakeTime()
@@ -98,14 +98,14 @@ func TestKill(t *testing.T) {
 			t.Error("Kill returned false although the command was running")
 		}
 	}
-	r, _, _ := runWith(t, w, c)
+	r, _, _ := runOnWorker(t, w, c)
 	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || countLiving(processes, 0) != 0 {
 		t.Errorf("%+v, %d processes are still running", r, countLiving(processes, 0))
 	}
 	if w.Kill(1, 0) {
 		t.Error("a command was killed after its end")
 	}
-	if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
+	if r, _, _ = runOnWorker(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
 		t.Errorf("the next command: the result is %+v", r)
 	}
 }
@@ -159,7 +159,7 @@ func TestStuckProcess(t *testing.T) {
 		if role == "sleep" {
 			c.Timeout = 100 * time.Millisecond
 		}
-		r, _, _ := runWith(t, w, c)
+		r, _, _ := runOnWorker(t, w, c)
 		main := role == "sleep"
 		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main &&
 			(r.StuckPID != int(notedPIDs(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
@@ -175,7 +175,7 @@ func TestStuckProcess(t *testing.T) {
 		if w.AwaitStuck(nil); w.stuckTree != nil {
 			t.Errorf("role %s: AwaitStuck does not return although the process has ended", role)
 		}
-		if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
+		if r, _, _ = runOnWorker(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
 			t.Errorf("role %s: the result of the next command is %+v", role, r)
 		}
 	}
@@ -200,7 +200,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w.systemCalls = &sys
 	c := command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
-	r, _, _ := runWith(t, w, c)
+	r, _, _ := runOnWorker(t, w, c)
 	if !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
 		t.Errorf("CTRL_BREAK was sent to %v; the result is %+v, want a timeout", groups, r)
 	}
@@ -211,12 +211,12 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		w.Signal(pid, "", 1)
 		go w.Signal(pid, "", sigterm)
 	}
-	if r, _, _ = runWith(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
+	if r, _, _ = runOnWorker(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
 		t.Errorf("after SIGTERM, CTRL_BREAK was sent to %v; the result is %+v", groups, r)
 	}
 	c = command(t, "sleep")
 	c.OnStarted = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
-	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
+	if r, _, _ = runOnWorker(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("after SIGKILL the result is %+v, want exit code 1", r)
 	}
 	// Make sending CTRL_BREAK fail, as in a process without a console.
@@ -224,7 +224,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	// The command is ended immediately, because CTRL_BREAK could not be sent.
-	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
+	if r, _, _ = runOnWorker(t, w, c); r.ExitCode != 1 || !r.TimedOut {
 		t.Errorf("without CTRL_BREAK the result is %+v, want exit code 1 and a timeout", r)
 	}
 }
@@ -262,7 +262,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 				}()
 			}
 		}
-		r, stdout, _ := runWith(t, w, c)
+		r, stdout, _ := runOnWorker(t, w, c)
 		want, left := "saved", 0
 		if !handlesBreak {
 			want, left = "", 1
@@ -282,7 +282,7 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 	defer w.Close()
 	for _, ends := range []bool{true, false} {
 		if sys := realSystemCalls; ends {
-			sys.sessionEnding = func() bool { return true }
+			sys.isSessionEnding = func() bool { return true }
 			w.systemCalls = &sys
 		} else {
 			w.systemCalls = &realSystemCalls // with the real system calls, the session is not ending
@@ -292,7 +292,7 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 		late.Timeout = 50 * time.Millisecond
 		missing.Dir = filepath.Join(t.TempDir(), "gone")
 		for c, want := range map[*Command]bool{fails: ends, succeeds: false, late: false, missing: ends} {
-			if r, _, _ := runWith(t, w, c); r.SessionWasEnding != want || r.TimedOut != (c == late) {
+			if r, _, _ := runOnWorker(t, w, c); r.SessionWasEnding != want || r.TimedOut != (c == late) {
 				t.Errorf("%q in %q while it ends: %v: %+v", c.Argv[1:], c.Dir, ends, r)
 			}
 		}

@@ -158,17 +158,17 @@ func interpreterOf(head []byte) string {
 // loaderOf returns the dynamic loader that an ELF program names (elf(5)). head is the start of the program.
 // loaderOf returns "" if head does not contain the name.
 func loaderOf(head []byte) string {
-	number := func(at uint64, size int) uint64 {
-		if at > uint64(len(head)) || len(head[at:]) < size {
+	number := func(offset uint64, size int) uint64 {
+		if offset > uint64(len(head)) || len(head[offset:]) < size {
 			return 0
 		}
 		switch size {
 		case 2:
-			return uint64(binary.NativeEndian.Uint16(head[at:]))
+			return uint64(binary.NativeEndian.Uint16(head[offset:]))
 		case 4:
-			return uint64(binary.NativeEndian.Uint32(head[at:]))
+			return uint64(binary.NativeEndian.Uint32(head[offset:]))
 		}
-		return binary.NativeEndian.Uint64(head[at:])
+		return binary.NativeEndian.Uint64(head[offset:])
 	}
 	// The positions of fields in the file header and in an entry of the program header table differ between 32
 	// and 64 bits.

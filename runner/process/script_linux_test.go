@@ -25,16 +25,16 @@ func elfWithLoader(t *testing.T, loader string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const head, entry = 64, 56                               // bytes, as elf(5) defines them
-	b := append(own[:24:24], make([]byte, head+entry-24)...) // e_ident, e_type, e_machine and e_version
+	const headerBytes, entryBytes = 64, 56                               // bytes, as elf(5) defines them
+	b := append(own[:24:24], make([]byte, headerBytes+entryBytes-24)...) // e_ident, e_type, e_machine and e_version
 	put := binary.NativeEndian
-	put.PutUint64(b[32:], head) // e_phoff
-	put.PutUint16(b[52:], head)
-	put.PutUint16(b[54:], entry)
+	put.PutUint64(b[32:], headerBytes) // e_phoff
+	put.PutUint16(b[52:], headerBytes)
+	put.PutUint16(b[54:], entryBytes)
 	put.PutUint16(b[56:], 1) // e_phnum
-	p := b[head:]
-	put.PutUint32(p, 3)              // p_type: PT_INTERP
-	put.PutUint64(p[8:], head+entry) // p_offset
+	p := b[headerBytes:]
+	put.PutUint32(p, 3)                          // p_type: PT_INTERP
+	put.PutUint64(p[8:], headerBytes+entryBytes) // p_offset
 	put.PutUint64(p[32:], uint64(len(loader)+1))
 	return string(b) + loader + "\x00"
 }

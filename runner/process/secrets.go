@@ -21,7 +21,7 @@ func (r *run) buildEnv() (env []string, err error) {
 		return r.command.Env, nil
 	}
 	env = append(make([]string, 0, len(r.command.Env)+len(r.command.Secrets)+1), r.command.Env...)
-	var mask [][]byte
+	var maskedTexts [][]byte
 	for _, s := range r.command.Secrets {
 		value := s.Value
 		if s.Path != "" {
@@ -37,16 +37,16 @@ func (r *run) buildEnv() (env []string, err error) {
 		if len(value) < minMaskedBytes {
 			continue
 		}
-		mask = append(mask, value)
+		maskedTexts = append(maskedTexts, value)
 		// Mask the form with \r\n as well, because a terminal translates \n to \r\n.
 		if r.command.TTY {
-			mask = append(mask, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
+			maskedTexts = append(maskedTexts, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
 		}
 	}
-	if r.command.MaskSecrets && len(mask) > 0 {
-		r.command.Log.SetMaskedTexts(mask)
+	if r.command.MaskSecrets && len(maskedTexts) > 0 {
+		r.command.Log.SetMaskedTexts(maskedTexts)
 		if r.command.ProgressHandler != nil {
-			r.command.ProgressHandler.SetMasks(mask)
+			r.command.ProgressHandler.SetMasks(maskedTexts)
 		}
 	}
 	return env, nil

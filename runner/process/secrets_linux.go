@@ -18,7 +18,7 @@ func (r *run) readSecret(path string) ([]byte, error) {
 		defer f.Close()
 		return privdir.ReadUpTo(f, maxSecretBytes)
 	}, nil)
-	if err != nil && descriptorsExhausted(err) {
+	if err != nil && areDescriptorsExhausted(err) {
 		return nil, &runas.ShortageError{Err: err}
 	}
 	return raw, err

@@ -7,21 +7,21 @@ import (
 )
 
 // Kill sends SIGKILL to the process with this pid and this start time, in clock ticks since boot. A different
-// start time means that the kernel has given the pid to another process; Kill then does nothing. If owner
-// is not nil, the process must also belong to that account.
-func Kill(pid int, ticks int64, owner *uint32) error {
-	return signalProcess(pid, ticks, owner, unix.SIGKILL)
+// start time means that the kernel has given the pid to another process; Kill then does nothing. If
+// ownerUID is not nil, the process must also belong to that account.
+func Kill(pid int, startTicks int64, ownerUID *uint32) error {
+	return signalProcess(pid, startTicks, ownerUID, unix.SIGKILL)
 }
 
 // Terminate sends SIGTERM to a process under the same conditions as Kill.
-func Terminate(pid int, ticks int64, owner *uint32) error {
-	return signalProcess(pid, ticks, owner, unix.SIGTERM)
+func Terminate(pid int, startTicks int64, ownerUID *uint32) error {
+	return signalProcess(pid, startTicks, ownerUID, unix.SIGTERM)
 }
 
 // signalProcess implements Kill and Terminate.
-func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
-	return sendSignal(procfs.Process{PID: pid, StartTicks: ticks}, signal,
-		func() bool { return owner == nil || IsOwnedBy(*owner, pid) })
+func signalProcess(pid int, startTicks int64, ownerUID *uint32, signal unix.Signal) error {
+	return sendSignal(procfs.Process{PID: pid, StartTicks: startTicks}, signal,
+		func() bool { return ownerUID == nil || IsOwnedBy(*ownerUID, pid) })
 }
 
 // IsOwnedBy reports whether a process belongs to an account, that is, whether the account's uid is the real

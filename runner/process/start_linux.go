@@ -65,7 +65,7 @@ func (r *run) start() bool {
 	if id := r.command.RunAs; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
-	if err = r.execute(attr); err != nil {
+	if err = r.startProgram(attr); err != nil {
 		r.recordStartFailure(err)
 		return false
 	}
@@ -77,15 +77,15 @@ func (r *run) start() bool {
 	return true
 }
 
-// execute starts the program. Like execvp(3), it uses /bin/sh to run a script that names no interpreter.
-func (r *run) execute(attr *syscall.ProcAttr) error {
+// startProgram starts the program. Like execvp(3), it uses /bin/sh to run a script that names no interpreter.
+func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	path, argv := r.path, r.command.Argv
 	err := r.startProcess(path, argv, attr)
 	// An earlier command may have removed or changed the control group. So after a failed start, try once more
 	// in a new group.
 	if r.worker.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
 		r.worker.abandonCgroup()
-		if err = r.worker.open(); err == nil {
+		if err = r.worker.openResources(); err == nil {
 			err = r.startProcess(path, argv, attr)
 		}
 	}
@@ -106,7 +106,7 @@ const pidfdNotCreated = -2
 func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.worker.cgroup; b != nil && b.wasUsed && r.command.Limits.Tasks != 0 {
 		r.worker.abandonCgroup()
-		if err := r.worker.open(); err != nil {
+		if err := r.worker.openResources(); err != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 		return err
 	}
 	if r.limiter != nil {
-		r.limiter.closeHandedOver()
+		r.limiter.closeInheritedFDs()
 	}
 	r.result.UnenforcedLimits = strings.Join(missing, ", ")
 	return nil
@@ -153,15 +153,15 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 
 // setCgroupLimits sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
-func (r *run) setCgroupLimits() (missing []string, err error) {
+func (r *run) setCgroupLimits() (missingLimits []string, err error) {
 	l := r.command.Limits
 	if b := r.worker.cgroup; b != nil {
-		missing, err = b.setLimits(l)
+		missingLimits, err = b.setLimits(l)
 	} else if l != (TreeLimits{}) {
-		missing = []string{"memory", "cpus", "tasks"}
+		missingLimits = []string{"memory", "cpus", "tasks"}
 	}
 	requested := map[string]bool{"memory": l.MemoryBytes != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
-	return slices.DeleteFunc(missing, func(name string) bool { return !requested[name] }), err
+	return slices.DeleteFunc(missingLimits, func(name string) bool { return !requested[name] }), err
 }
 
 // openPipes creates the output pipes. It gives them to the command's account, so that the command can open
@@ -196,7 +196,7 @@ func (r *run) openInput() (fd int, err error) {
 		switch {
 		case err == nil:
 			return fd, nil
-		case descriptorsExhausted(err), errors.As(err, new(*runas.ShortageError)):
+		case areDescriptorsExhausted(err), errors.As(err, new(*runas.ShortageError)):
 			return r.worker.nullDevice, &runas.ShortageError{Err: err}
 		}
 		return r.worker.nullDevice, &fieldError{"stdin_file", err, IsPermanent(err)}
@@ -212,10 +212,10 @@ func (r *run) openInput() (fd int, err error) {
 	return fd, r.chown(fd)
 }
 
-// descriptorsExhausted reports whether err, from opening a command's file, means that this process or
+// areDescriptorsExhausted reports whether err, from opening a command's file, means that this process or
 // system has no file descriptors left. A file system of a user can return the same error numbers. So
-// descriptorsExhausted also checks whether this process can still open a file.
-func descriptorsExhausted(err error) bool {
+// areDescriptorsExhausted also checks whether this process can still open a file.
+func areDescriptorsExhausted(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return false
 	}
@@ -239,12 +239,12 @@ func openRegularFile(path string) (int, error) {
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	var stat unix.Stat_t
-	var system unix.Statfs_t
-	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &system)); {
+	var fileSystem unix.Statfs_t
+	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &fileSystem)); {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = UnusableError(path + " is not a regular file")
-	case system.Type == unix.PROC_SUPER_MAGIC: // its content may be about this process, not about the job
+	case fileSystem.Type == unix.PROC_SUPER_MAGIC: // its content may be about this process, not about the job
 		err = UnusableError(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
@@ -302,7 +302,7 @@ func (r *run) recordStartFailure(err error) {
 	}
 	r.result.ExitCode, r.result.HungStart = 126, errors.Is(err, runas.ErrHung)
 	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
+		r.result.CannotStart, r.result.Error = field.permanent, field.Error()
 		return
 	}
 	_, dirErr := runas.LookUp(r.command.RunAs, func() (any, error) { return nil, checkEnterable(r.command.Dir) }, nil)
@@ -356,7 +356,7 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 			path = v
 		}
 	}
-	var denied error
+	var deniedErr error
 	for _, entry := range filepath.SplitList(path) {
 		if time.Now().After(deadline) {
 			return "", runas.ErrHung
@@ -372,8 +372,8 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 				return candidate, nil
 			}
 		default:
-			denied = err
+			deniedErr = err
 		}
 	}
-	return "", cmp.Or(denied, fmt.Errorf("%w in PATH", fs.ErrNotExist))
+	return "", cmp.Or(deniedErr, fmt.Errorf("%w in PATH", fs.ErrNotExist))
 }

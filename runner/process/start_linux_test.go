@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// cookies counts the commands of the tests, so that each command gets a unique cookie.
-var cookies atomic.Int64
+// cookieCount counts the commands of the tests, so that each command gets a unique cookie.
+var cookieCount atomic.Int64
 
 // command returns a command with defaults for tests.
 func command(t *testing.T, argv ...string) *Command {
@@ -29,7 +29,7 @@ func command(t *testing.T, argv ...string) *Command {
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
 		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, UnkillableAfter: 10 * time.Second,
 		Timeout:   20 * time.Second,
-		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)),
+		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), cookieCount.Add(1)),
 		Log:       output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
@@ -49,9 +49,9 @@ func (c *Command) output(t *testing.T) string {
 	return text.String()
 }
 
-// leasedProgram copies a program. The copy cannot be opened until the test ends, because this process keeps a file
+// copyWithFileLease copies a program. The copy cannot be opened until the test ends, because this process keeps a file
 // lease (fcntl(2)) on it.
-func leasedProgram(t *testing.T, program string) (path string) {
+func copyWithFileLease(t *testing.T, program string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(program)
 	if err != nil {
@@ -85,7 +85,8 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 		wantErr   string
 		permanent bool // another attempt would fail in the same way
 	}{
-		{"a leased input", func(c *Command) { c.StdinFile = leasedProgram(t, "/bin/true") }, 126, "stdin_file: open ", false},
+		{"a leased input", func(c *Command) { c.StdinFile = copyWithFileLease(t, "/bin/true") }, 126,
+			"stdin_file: open ", false},
 		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
 		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
 		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126,
@@ -142,8 +143,8 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 // does not call it, this happens at the end of the test.
 func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
-	var old unix.Rlimit
-	if err := unix.Getrlimit(resource, &old); err != nil {
+	var oldLimit unix.Rlimit
+	if err := unix.Getrlimit(resource, &oldLimit); err != nil {
 		t.Fatal(err)
 	}
 	set := func(l unix.Rlimit) {
@@ -151,9 +152,9 @@ func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 			t.Error(err)
 		}
 	}
-	set(unix.Rlimit{Cur: n, Max: old.Max})
-	t.Cleanup(func() { set(old) })
-	return func() { set(old) }
+	set(unix.Rlimit{Cur: n, Max: oldLimit.Max})
+	t.Cleanup(func() { set(oldLimit) })
+	return func() { set(oldLimit) }
 }
 
 // If no file descriptors are left, a start fails as a shortage, no matter whether a pipe or an input

@@ -40,16 +40,16 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 }
 
 // KillHungStarts checks the children that have not executed a program yet. It sends SIGKILL to a child that is
-// stopped by a signal, is traced, or has existed for the duration limit. Call it periodically. Each call adds at
-// most the duration step to the age of a child. So a child does not seem to hang after the machine was suspended.
-func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
+// stopped by a signal, is traced, or has reached the age maxAge. Call it periodically. Each call adds at most
+// maxAgeStep to the age of a child. So a child does not seem to hang after the machine was suspended.
+func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // ignore an error: an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
-				s.checkChild(pid, limit, step, children)
+				s.checkChild(pid, maxAge, maxAgeStep, children)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 
 // checkChild checks one child that may have no program yet. It kills the child if it hangs, and otherwise records
 // it in the map children.
-func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]startingChild) {
+func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
@@ -79,10 +79,10 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 	}
 	c := startingChild{startTicks: p.StartTicks, lastSeen: time.Now()}
 	if before, known := s.children[pid]; known && before.startTicks == p.StartTicks {
-		c.age = before.age + min(step, c.lastSeen.Sub(before.lastSeen))
+		c.age = before.age + min(maxAgeStep, c.lastSeen.Sub(before.lastSeen))
 	}
 	children[pid] = c
-	if p.State == 'T' || p.State == 't' || c.age >= limit {
+	if p.State == 'T' || p.State == 't' || c.age >= maxAge {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -14,11 +14,11 @@ import (
 // KillHungStarts ends only children that hang: those that are stopped, and those that take too long to
 // execute a program. It measures this time for each child separately.
 func TestEndHungSparesOtherChildren(t *testing.T) {
-	program := leasedProgram(t, "/bin/true")
+	program := copyWithFileLease(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
 	// KillHungStarts compares command lines, so all children of this process must have the same one.
 	cmd.Args = os.Args
-	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
+	cmd.Env = append(os.Environ(), roleVariable+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	const limit = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {
 		s.KillHungStarts(limit, 0)
-		return len(s.children) == 3 && len(children(cmd.Process.Pid)) == 4
+		return len(s.children) == 3 && len(unreapedChildren(cmd.Process.Pid)) == 4
 	})
 	var pids []int
 	for pid := range s.children {
@@ -66,20 +66,20 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	for range 3 {
 		s.KillHungStarts(limit, 0)
 	}
-	if list := children(cmd.Process.Pid); hasEnded(reused) || len(list) != 4 {
+	if list := unreapedChildren(cmd.Process.Pid); hasEnded(reused) || len(list) != 4 {
 		t.Errorf("children %v, of which %d has ended: %v", list, reused, hasEnded(reused))
 	}
-	for _, p := range children(cmd.Process.Pid) {
+	for _, p := range unreapedChildren(cmd.Process.Pid) {
 		unix.Kill(p, unix.SIGKILL)
 	}
 }
 
-// children lists the children of a process that are not reaped.
-func children(pid int) (list []int) {
+// unreapedChildren lists the children of a process that are not reaped.
+func unreapedChildren(pid int) (pids []int) {
 	for _, p := range procfs.AllProcesses() {
 		if p.PPID == pid {
-			list = append(list, p.PID)
+			pids = append(pids, p.PID)
 		}
 	}
-	return list
+	return pids
 }

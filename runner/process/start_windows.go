@@ -41,7 +41,7 @@ func (r *run) start() bool {
 		r.recordStartFailure(err)
 		return false
 	}
-	r.pipesOpen = len(r.pipes)
+	r.openPipeCount = len(r.pipes)
 	for i := range r.pipes {
 		r.ioGoroutines.Go(func() { r.readPipe(i) })
 	}
@@ -60,33 +60,33 @@ func (r *run) start() bool {
 }
 
 // prepareHandles creates the handles that the command inherits, and its job object.
-func (r *run) prepareHandles(std *[3]windows.Handle) (err error) {
+func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 	if r.command.RunAs != nil {
 		return errors.New("commands cannot run as another account on Windows")
 	}
 	switch {
 	case r.command.StdinFile != "":
-		if std[0], err = openRegularFile(r.command.StdinFile); err != nil {
+		if stdHandles[0], err = openRegularFile(r.command.StdinFile); err != nil {
 			return &fieldError{"stdin_file", err, IsPermanent(err)}
 		}
 	case r.command.Stdin != "":
-		if r.stdinPipe, std[0], err = createPipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
+		if r.stdinPipe, stdHandles[0], err = createPipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
 			return err
 		}
 	}
 	for i := range r.pipes {
-		if r.pipes[i], std[1+i], err = createPipe(windows.PIPE_ACCESS_INBOUND); err != nil {
+		if r.pipes[i], stdHandles[1+i], err = createPipe(windows.PIPE_ACCESS_INBOUND); err != nil {
 			return err
 		}
 	}
-	var unlimited []string
+	var unenforcedLimits []string
 	if r.command.NoFile != 0 {
-		unlimited = append(unlimited, "nofile")
+		unenforcedLimits = append(unenforcedLimits, "nofile")
 	}
 	if r.command.NoNewPrivileges {
-		unlimited = append(unlimited, "no_new_privileges")
+		unenforcedLimits = append(unenforcedLimits, "no_new_privileges")
 	}
-	r.result.UnenforcedLimits = strings.Join(unlimited, ", ")
+	r.result.UnenforcedLimits = strings.Join(unenforcedLimits, ", ")
 	if r.tree, err = newTree(r.worker.systemCalls, r.command.Cookie, r.command.Limits); err == nil && r.command.Nice != 0 {
 		err = r.tree.setNice(r.command.Nice)
 	}
@@ -95,12 +95,12 @@ func (r *run) prepareHandles(std *[3]windows.Handle) (err error) {
 
 // startMain starts the main process inside the tree's job object. The process inherits its three standard
 // handles and no other handle.
-func (r *run) startMain(std [3]windows.Handle) error {
+func (r *run) startMain(stdHandles [3]windows.Handle) error {
 	base, err := r.buildEnv()
 	if err != nil {
 		return err
 	}
-	cwd, err := openCwd(r.command.Dir)
+	cwd, err := openWorkingDir(r.command.Dir)
 	if err != nil {
 		return &fieldError{"cwd", err, IsPermanent(err)}
 	}
@@ -130,61 +130,61 @@ func (r *run) startMain(std [3]windows.Handle) error {
 	defer attributes.Delete()
 	err = errors.Join(
 		attributes.Update(attributeJobList, unsafe.Pointer(&r.tree.jobHandle), unsafe.Sizeof(r.tree.jobHandle)),
-		attributes.Update(attributeHandleList, unsafe.Pointer(&std[0]), unsafe.Sizeof(std)))
+		attributes.Update(attributeHandleList, unsafe.Pointer(&stdHandles[0]), unsafe.Sizeof(stdHandles)))
 	if err != nil {
 		return err
 	}
 	info := windows.StartupInfoEx{ProcThreadAttributeList: attributes.List()}
 	info.Cb = uint32(unsafe.Sizeof(info))
 	info.Flags = windows.STARTF_USESTDHANDLES
-	info.StdInput, info.StdOutput, info.StdErr = std[0], std[1], std[2]
+	info.StdInput, info.StdOutput, info.StdErr = stdHandles[0], stdHandles[1], stdHandles[2]
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT |
 		windows.EXTENDED_STARTUPINFO_PRESENT
-	var started windows.ProcessInformation
+	var processInfo windows.ProcessInformation
 	if err := r.worker.systemCalls.createProcess(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo,
-		&started); err != nil {
+		&processInfo); err != nil {
 		return r.memoryLimitError(ExplainBlockedProgram(path, err))
 	}
-	windows.CloseHandle(started.Thread)
-	r.tree.mainHandle, r.tree.pid = started.Process, started.ProcessId
+	windows.CloseHandle(processInfo.Thread)
+	r.tree.mainHandle, r.tree.pid = processInfo.Process, processInfo.ProcessId
 	return nil
 }
 
 // commandLine returns the path of the program and its command line. For a batch file, these are the path of
 // cmd.exe and a command line for it.
-func (r *run) commandLine(env []string) (path, line string, err error) {
+func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 	path, err = findProgram(r.command.Argv[0], env, r.command.Dir)
 	if err != nil {
 		return "", "", err
 	}
 	argv := r.command.Argv
-	if cmdline.IsBatch(path) {
+	if cmdline.IsBatchFile(path) {
 		argv = append([]string{path}, argv[1:]...)
-		if path, err = cmdPath(); err != nil {
+		if path, err = cmdExePath(); err != nil {
 			return "", "", err
 		}
 	}
-	if isCmd(path) && isUNCPath(r.command.Dir) {
+	if isCmdExe(path) && isUNCPath(r.command.Dir) {
 		return "", "", &fieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
 			"\"pushd %[1]s &&\" and use --no-cwd", r.command.Dir), false}
 	}
-	line, err = cmdline.Encode(argv)
-	return path, line, err
+	commandLine, err = cmdline.Encode(argv)
+	return path, commandLine, err
 }
 
 // memoryLimitError explains err, the error of starting a program, if the command's own memory limit has caused it.
 // It assumes this if err means a lack of memory and the machine has at least as much free memory as the limit.
 func (r *run) memoryLimitError(err error) error {
-	if l := r.command.Limits.MemoryBytes; l > 0 && isAny(err, memoryErrors) &&
-		r.worker.systemCalls.freeMemory() >= uint64(l) {
+	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyOf(err, memoryErrors) &&
+		r.worker.systemCalls.freeMemoryBytes() >= uint64(l) {
 		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
 	}
 	return err
 }
 
-// isAny reports whether err is one of the errors in list.
-func isAny(err error, list []syscall.Errno) bool {
-	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
+// isAnyOf reports whether err is one of the errors in codes.
+func isAnyOf(err error, codes []syscall.Errno) bool {
+	return slices.ContainsFunc(codes, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // inheritableAttributes makes a new handle inheritable. A command still inherits only the handles that
@@ -195,17 +195,19 @@ var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Siz
 // openInherited opens a file whose handle a command may inherit. If path is a pipe of another program, that
 // program cannot use the rights of this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
-	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritableAttributes)
+	return openExisting(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
+		&inheritableAttributes)
 }
 
-// open opens an existing file or directory. Other processes can still change or remove it.
-func open(path string, access, flags uint32, rights *windows.SecurityAttributes) (windows.Handle, error) {
+// openExisting opens an existing file or directory. Other processes can still change or remove it.
+func openExisting(path string, access, flags uint32, securityAttributes *windows.SecurityAttributes) (
+	windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err
 	}
-	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, rights, windows.OPEN_EXISTING, flags, 0)
+	const shareMode = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+	h, err := windows.CreateFile(path16, access, shareMode, securityAttributes, windows.OPEN_EXISTING, flags, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -253,16 +255,16 @@ func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err
 }
 
 // isPipeOpen reports whether the other end of a pipe is still open.
-func isPipeOpen(f *os.File) (yes bool) {
+func isPipeOpen(f *os.File) (isOpen bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return false
 	}
 	err = c.Control(func(fd uintptr) {
 		ok, _, _ := peekNamedPipe.Call(fd, 0, 0, 0, 0, 0)
-		yes = ok != 0
+		isOpen = ok != 0
 	})
-	return err == nil && yes
+	return err == nil && isOpen
 }
 
 // openRegularFile opens a regular file that a command names. The command can inherit the handle.
@@ -290,15 +292,15 @@ func openRegularFile(path string) (windows.Handle, error) {
 // recordStartFailure records in the result why a command did not start. Either this process lacks a resource,
 // or the command itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
-	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.sessionEnding()
-	if errors.As(err, new(*nameTakenError)) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
+	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
+	if errors.As(err, new(*nameTakenError)) || isAnyOf(err, shortageErrors) || isAnyOf(err, memoryErrors) {
 		r.result.Shortage = true
 		r.result.Error = fmt.Sprintf("start: %v", err)
 		return
 	}
 	r.result.ExitCode = 126
 	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
+		r.result.CannotStart, r.result.Error = field.permanent, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -324,10 +326,10 @@ var (
 	}
 )
 
-// openCwd opens the working directory of a command with the access that the command needs. It returns an
+// openWorkingDir opens the working directory of a command with the access that the command needs. It returns an
 // error if the command may not enter the directory, because Windows would then start the program in another
 // directory. It returns 0 if dir is "". The caller closes the handle.
-func openCwd(dir string) (windows.Handle, error) {
+func openWorkingDir(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
@@ -337,11 +339,11 @@ func openCwd(dir string) (windows.Handle, error) {
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
-	return open(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
+	return openExisting(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
 }
 
-// isCmd reports whether a program is cmd.exe.
-func isCmd(path string) bool { return strings.EqualFold(filepath.Base(path), "cmd.exe") }
+// isCmdExe reports whether a program is cmd.exe.
+func isCmdExe(path string) bool { return strings.EqualFold(filepath.Base(path), "cmd.exe") }
 
 // isUNCPath reports whether a directory has a UNC path.
 func isUNCPath(dir string) bool {

@@ -146,7 +146,7 @@ func TestUNCPathsAreRecognised(t *testing.T) {
 // cmd.exe and batch files are rejected in a network directory. Other programs are not.
 func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
-	h, err := openCwd(root)
+	h, err := openWorkingDir(root)
 	if err != nil {
 		skip.Missing(t, "windows", "needs a network directory, which Wine does not have; the workflow windows runs it, "+
 			"and TestUNCPathsAreRecognised tests which paths are in one")
@@ -186,7 +186,7 @@ func TestShortage(t *testing.T) {
 		sys := realSystemCalls
 		sys.setJobInfo = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
 		w.systemCalls = &sys
-		if r, _, _ := runWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
+		if r, _, _ := runOnWorker(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
 			t.Errorf("error %v: the result is %+v, want a shortage", errno, r)
 		}
 	}
@@ -215,7 +215,7 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 		}
 		w.systemCalls = &sys
 		c := command(t, "exit", "0")
-		r, _, _ := runWith(t, w, c)
+		r, _, _ := runOnWorker(t, w, c)
 		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
 			strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
 			t.Errorf("error %d: the result is %+v, want an error that names the policy", code, r)
@@ -243,7 +243,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 		{0, 1 << 30, windows.ERROR_COMMITMENT_LIMIT, false},
 		{1 << 20, 1 << 30, windows.ERROR_NO_SYSTEM_RESOURCES, false},
 	} {
-		sys.freeMemory = func() uint64 { return c.room }
+		sys.freeMemoryBytes = func() uint64 { return c.room }
 		var result Result
 		r := &run{runState: runState{worker: w, result: &result, command: &Command{Argv: []string{"x"},
 			Limits: TreeLimits{MemoryBytes: c.limit}}}}
@@ -254,7 +254,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 			t.Errorf("case %+v: the result is %+v", c, result)
 		}
 	}
-	if room := realSystemCalls.freeMemory(); room < 1<<20 || room > 1<<60 {
+	if room := realSystemCalls.freeMemoryBytes(); room < 1<<20 || room > 1<<60 {
 		t.Errorf("the machine has %d bytes", room)
 	}
 }
@@ -323,7 +323,7 @@ func TestBatchFile(t *testing.T) {
 // Windows needs are always set.
 func TestEnvironment(t *testing.T) {
 	c := command(t, "env")
-	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
+	c.Env = []string{roleVariable + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
 	_, stdout, _ := runCommand(t, c)
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
@@ -364,5 +364,5 @@ func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
 		}
 		w.Kill(1, 0)
 	}
-	runWith(t, w, c)
+	runOnWorker(t, w, c)
 }

@@ -18,11 +18,11 @@ type siginfo struct {
 // exitState reports whether a child has ended. signal is the signal that ended it, or 0. exitState does not
 // reap the child.
 func exitState(pid int) (signal unix.Signal, ended bool) {
-	const exited = 1 // CLD_EXITED
+	const cldExited = 1 // CLD_EXITED
 	var info siginfo
 	const options = unix.WEXITED | unix.WNOHANG | unix.WNOWAIT
 	err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), options, nil)
-	if err == nil && info.code != exited {
+	if err == nil && info.code != cldExited {
 		signal = unix.Signal(info.status)
 	}
 	return signal, err == nil && info.signo != 0

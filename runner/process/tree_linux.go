@@ -48,7 +48,7 @@ func Prepare() error {
 			"allow the system call prctl in the sandbox: %w", err)
 	}
 	unix.Umask(inheritedUmask)
-	takeOverCollections()
+	takeOverGarbageCollection()
 	if err := resetSIGCHLD(); err != nil {
 		return err
 	}
@@ -93,42 +93,43 @@ func resetSIGCHLD() error {
 // listTree lists the living processes of a tree, except the main process. These are the processes in the
 // session or group of the main process, the processes of the command's account that have the tree's cookie,
 // and all descendants of both. A cookie in a process of another account may be forged.
-func listTree(main int, cookie string, uid uint32) []procfs.Process {
-	return listTreeIn(processScanner.freshScan(), main, cookie, uid)
+func listTree(mainPID int, cookie string, uid uint32) []procfs.Process {
+	return listTreeIn(processScanner.freshScan(), mainPID, cookie, uid)
 }
 
 // listTreeIn returns the same list as listTree, from the result of a given scan.
-func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
-	return withDescendants(l.procs, func(p procfs.Process) bool {
-		return p.SID == main || p.PGID == main || p.PPID == main || l.isOwnedBy(uid, p.PID) && l.cookie(p.PID) == cookie
-	}, main)
+func listTreeIn(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
+	return withDescendants(scanned.procs, func(p procfs.Process) bool {
+		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
+			scanned.cookie(p.PID) == cookie
+	}, mainPID)
 }
 
 // withDescendants returns the living processes that belong to a tree according to the given function, and all
 // their descendants. It omits this process and the process with the given pid.
-func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
+func withDescendants(procs []procfs.Process, isMember func(procfs.Process) bool, exceptPID int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
 	for _, p := range procs {
-		if p.PID != except && p.PID != self && p.WasAlive() && belongs(p) {
+		if p.PID != exceptPID && p.PID != self && p.WasAlive() && isMember(p) {
 			memberPIDs[p.PID] = true
 		}
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, p := range procs {
-			if !memberPIDs[p.PID] && memberPIDs[p.PPID] && p.PID != except && p.PID != self && p.WasAlive() {
+			if !memberPIDs[p.PID] && memberPIDs[p.PPID] && p.PID != exceptPID && p.PID != self && p.WasAlive() {
 				memberPIDs[p.PID], changed = true, true
 			}
 		}
 	}
-	var list []procfs.Process
+	var members []procfs.Process
 	for _, p := range procs {
 		if memberPIDs[p.PID] {
-			list = append(list, p)
+			members = append(members, p)
 		}
 	}
-	return list
+	return members
 }
 
 // killAll sends SIGKILL to the given processes. It ignores errors.
@@ -140,11 +141,11 @@ func killAll(procs []procfs.Process) {
 
 // sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
 // another process now has its pid, or if the given function is not nil and returns false.
-func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
+func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err == nil {
 		defer unix.Close(fd)
-		if now, ok := procfs.Stat(p.PID); !ok || now.StartTicks != p.StartTicks || allowed != nil && !allowed() {
+		if now, ok := procfs.Stat(p.PID); !ok || now.StartTicks != p.StartTicks || isAllowed != nil && !isAllowed() {
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, signal, nil, 0)
@@ -161,7 +162,7 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error
 // belong to the tree if they contain the main process itself or a process with the tree's cookie. found
 // lists the processes that EndTrees found. stuck lists those that are still alive when the given time is
 // over. EndTrees never ends the caller.
-func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
+func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
 	for _, c := range d.Cookies {
 		ours[c] = true
@@ -208,7 +209,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 		if len(remaining) == 0 {
 			return found, nil
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > timeout {
 			return found, survivors(remaining)
 		}
 		killAll(remaining)
@@ -245,11 +246,11 @@ const (
 // isMainProcess reports whether p is the main process of the tree, and not a later process with the same
 // pid. It compares their start times.
 func (t Tree) isMainProcess(p procfs.Process) bool {
-	var up unix.Timespec
-	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+	var uptime unix.Timespec
+	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &uptime) != nil {
 		return false
 	}
-	age := time.Duration(up.Nano()) - time.Duration(p.StartTicks)*(time.Second/ticksPerSecond)
+	age := time.Duration(uptime.Nano()) - time.Duration(p.StartTicks)*(time.Second/ticksPerSecond)
 	difference := time.Since(t.StartedAt) - age
 	return -maxStartBefore <= difference && difference <= maxStartAfter
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// startForeign starts a process that belongs to no command. The process is killed when the test ends.
-func startForeign(t *testing.T, set func(c *exec.Cmd)) (pid int) {
+// startForeignProcess starts a process that belongs to no command. The process is killed when the test ends.
+func startForeignProcess(t *testing.T, configure func(c *exec.Cmd)) (pid int) {
 	t.Helper()
 	c := exec.Command("/bin/sleep", "4330")
 	c.SysProcAttr = &syscall.SysProcAttr{}
-	set(c)
+	configure(c)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func isAlive(pid int) bool {
 	return ok && p.WasAlive()
 }
 
-// asOtherAccount makes c run under an account that the commands of the tests do not use.
-func asOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
+// setOtherAccount makes c run under an account that the commands of the tests do not use.
+func setOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
 // A process belongs to a command by its cookie only if it runs under the command's own account. Another
 // user's process that shows the cookie does not delay the end of the command and is not ended.
@@ -53,8 +53,8 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
-	forged := startForeign(t, func(s *exec.Cmd) {
-		asOtherAccount(s)
+	forged := startForeignProcess(t, func(s *exec.Cmd) {
+		setOtherAccount(s)
 		s.Env = []string{CookieName + "=" + c.Cookie}
 	})
 	if r := w.Run(c); r.Leftovers != 1 || r.Signal != 15 {
@@ -72,7 +72,9 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	w.usesNewSessions = false // without a session, a process of another account can join the command's group
-	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
+	c := command(t, "/bin/sh", "-c",
+		`trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & `+
+			`echo up; while :; do sleep 0.01; done`)
 	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
 	c.OnForked = func(p int, _ time.Time) { pid <- p }
@@ -80,7 +82,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	go func() { result <- w.Run(c) }()
 	main := <-pid
 	waitUntil(t, "both are up", func() bool { return strings.Count(c.output(t), "up\n") == 2 })
-	roots := startForeign(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
+	roots := startForeignProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
 	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
 	waitUntil(t, "both have received the signal", func() bool {
 		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
@@ -104,7 +106,8 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
 		w.usesNewSessions = session
-		c := command(t, "/bin/sh", "-c", `read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
+		c := command(t, "/bin/sh", "-c",
+			`read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
 		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
 		if r.ExitCode != 0 || c.output(t) != want {
 			t.Errorf("separate session %v: the result is %+v, output %q; want %q", session, r, c.output(t), want)
@@ -151,10 +154,10 @@ func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 		waitUntil(t, "all have ended", func() bool { return len(trees()) == 0 })
 		ReapEnded()
 	}()
-	run := func(set func(c *Command)) Result {
+	run := func(configure func(c *Command)) Result {
 		c := command(t, "/bin/sh", "-c", "sleep 433."+word+" >/dev/null 2>&1 & :")
 		c.AllowBackground = true
-		set(c)
+		configure(c)
 		return w.Run(c)
 	}
 	plain := func(*Command) {}
@@ -208,7 +211,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	c.UnkillableAfter = 100 * time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
-		tracer.Env = append(os.Environ(), rolesVariable+"=trace "+strconv.Itoa(pid))
+		tracer.Env = append(os.Environ(), roleVariable+"=trace "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
 		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
@@ -247,7 +250,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	c.Timeout, c.KillAfter, c.UnkillableAfter = 300*time.Millisecond, 0, 300*time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
-		tracer.Env = append(os.Environ(), rolesVariable+"=keep "+strconv.Itoa(pid))
+		tracer.Env = append(os.Environ(), roleVariable+"=keep "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
 		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
@@ -306,7 +309,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	d := DeadRunner{Cookies: []string{"dead.runner.1.2"}}
 	var pids []int
 	for _, r := range rows {
-		pid := startForeign(t, r.set)
+		pid := startForeignProcess(t, r.set)
 		pids = append(pids, pid)
 		if r.tree.PID == -1 {
 			r.tree.PID = pid
@@ -322,9 +325,15 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		}
 		d.Trees = append(d.Trees, r.tree)
 	}
-	member := startForeign(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
-	other := startForeign(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
-	spared := startForeign(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
+	member := startForeignProcess(t, func(c *exec.Cmd) {
+		plain(c)
+		c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6]
+	})
+	other := startForeignProcess(t, func(c *exec.Cmd) {
+		plain(c)
+		c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8]
+	})
+	spared := startForeignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
 	d.IsSpared = func(pgid int) bool { return pgid == spared }
 	found, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {

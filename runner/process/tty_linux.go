@@ -79,7 +79,7 @@ func terminalError(err error) error {
 func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.terminal.hasTerminal {
+	if !w.isRunning || w.pid != pid || !w.terminal.hasTerminal {
 		return t, false
 	}
 	t = TypeInputResult{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.modeControls.Text()}
@@ -103,7 +103,7 @@ func (w *Worker) recordModeControls(data []byte) {
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.terminal.hasTerminal {
+	if !w.isRunning || w.pid != pid || !w.terminal.hasTerminal {
 		return
 	}
 	w.terminal.newSize = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}

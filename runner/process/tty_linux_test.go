@@ -24,13 +24,13 @@ type terminalSession struct {
 
 // runOnTerminal starts a shell command line on a terminal. Before the start, it passes the command to the given
 // functions, which may change it.
-func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSession {
+func runOnTerminal(t *testing.T, line string, configure ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
 		results: make(chan Result, 1)}
 	o.TTY = true
 	o.OnForked = func(pid int, _ time.Time) { o.pidChan <- pid }
-	for _, s := range set {
+	for _, s := range configure {
 		s(o.Command)
 	}
 	go func() { // this goroutine ends when the command ends, at its timeout at the latest

@@ -24,7 +24,7 @@ func (w *Worker) Close() {}
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
 // Pause calls callback with ok=false, because no command is running.
-func (w *Worker) Pause(_ bool, callback func(unchanged int, ok bool)) { callback(0, false) }
+func (w *Worker) Pause(_ bool, callback func(unchangedCount int, ok bool)) { callback(0, false) }
 
 // Signal does nothing.
 func (w *Worker) Signal(int, string, int) {}

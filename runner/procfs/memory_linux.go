@@ -8,19 +8,19 @@ import (
 // A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example, it can map a
 // file at the address of its environment, on a file system that does not answer. So a separate goroutine does each
 // of these reads, and the caller stops waiting for it after memoryReadTimeout. See docs/decisions/0054.
-var globalMemoryReaders = memoryReaders{hungByUID: map[uint32]int{}}
+var globalHungReads = hungReads{hungByUID: map[uint32]int{}}
 
 // ReadMemory calls a function that reads the memory of the process with this pid, and returns its result. It
 // returns ok=false if the read hangs, or if an earlier read of a process of the same account still hangs.
 func ReadMemory(pid int, read func() string) (text string, ok bool) {
-	return globalMemoryReaders.read(pid, read)
+	return globalHungReads.read(pid, read)
 }
 
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
 
-// memoryReaders counts the reads that hang. Each of them occupies a thread.
-type memoryReaders struct {
+// hungReads counts the reads that hang. Each of them occupies a thread.
+type hungReads struct {
 	mu sync.Mutex
 	// hungByUID counts the reads that hang, by account. While a read of an account hangs, no other process of
 	// this account is read.
@@ -28,7 +28,7 @@ type memoryReaders struct {
 }
 
 // read implements ReadMemory.
-func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
+func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
 	if m.isBlocked(pid) {
 		return "", false
 	}
@@ -50,7 +50,7 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 }
 
 // isBlocked reports whether an earlier read of a process of the same account hangs.
-func (m *memoryReaders) isBlocked(pid int) bool {
+func (m *hungReads) isBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.hungByUID) == 0 { // no read hangs, so the account of the process does not matter
@@ -60,11 +60,11 @@ func (m *memoryReaders) isBlocked(pid int) bool {
 	return ok && m.hungByUID[uid] > 0
 }
 
-// countHung adds n to the number of hung reads of an account.
-func (m *memoryReaders) countHung(uid uint32, n int) {
+// countHung adds delta to the number of hung reads of an account.
+func (m *hungReads) countHung(uid uint32, delta int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hungByUID[uid] += n; m.hungByUID[uid] == 0 {
+	if m.hungByUID[uid] += delta; m.hungByUID[uid] == 0 {
 		delete(m.hungByUID, uid)
 	}
 }

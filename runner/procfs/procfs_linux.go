@@ -32,7 +32,7 @@ const flagKernelThread = 0x200000
 
 // Stat reads the state of one process. It returns ok=false if the process does not exist.
 func Stat(pid int) (p Process, ok bool) {
-	raw := read(pid, "stat")
+	raw := readProcFile(pid, "stat")
 	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:]) // skip the name, which may contain anything
 	if len(fields) < 20 {
 		return p, false
@@ -57,14 +57,14 @@ func (p Process) StillAlive() bool {
 // statusField returns the value of a field in /proc/PID/status. It returns "" if the process does not
 // exist.
 func statusField(pid int, name string) string {
-	_, line, _ := strings.Cut(read(pid, "status"), "\n"+name+":")
+	_, line, _ := strings.Cut(readProcFile(pid, "status"), "\n"+name+":")
 	line, _, _ = strings.Cut(line, "\n")
 	return strings.TrimSpace(line)
 }
 
 // UIDs returns the real and the saved user id of a process. It returns ok=false if the process does
 // not exist.
-func UIDs(pid int) (real, saved uint32, ok bool) {
+func UIDs(pid int) (realUID, savedUID uint32, ok bool) {
 	ids := strings.Fields(statusField(pid, "Uid"))
 	if len(ids) != 4 {
 		return 0, 0, false
@@ -90,7 +90,7 @@ func SignalSet(pid int, name string) (set uint64) {
 // EnvVar returns the value of an environment variable with which a process was started. It returns "" if
 // the process has no such variable or its environment cannot be read.
 func EnvVar(pid int, name string) string {
-	value, _ := globalMemoryReaders.read(pid, func() string { return readEnvVar(pid, name) })
+	value, _ := globalHungReads.read(pid, func() string { return readEnvVar(pid, name) })
 	return value
 }
 
@@ -117,9 +117,9 @@ func readEnvVar(pid int, name string) string {
 // maxEnvVarBytes is the maximum size of a variable that EnvVar finds, in bytes.
 const maxEnvVarBytes = 4 << 10
 
-// read returns the content of a file in the /proc directory of a process, at most its first 16 KiB. It
+// readProcFile returns the content of a file in the /proc directory of a process, at most its first 16 KiB. It
 // returns "" if the process does not exist, or if this process may not read the file.
-func read(pid int, name string) string {
+func readProcFile(pid int, name string) string {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""

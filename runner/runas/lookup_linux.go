@@ -35,25 +35,25 @@ const (
 
 // abandonedLookUps counts look-ups that have not returned although their timeout has passed.
 type abandonedLookUps struct {
-	mu    sync.Mutex
-	byUID map[uint32]int // counts by account; mu guards byUID and total
-	total int
+	mu         sync.Mutex
+	countByUID map[uint32]int // counts by account; mu guards countByUID and totalCount
+	totalCount int
 }
 
 // hungLookUps counts the abandoned look-ups of this process.
-var hungLookUps = abandonedLookUps{byUID: map[uint32]int{}}
+var hungLookUps = abandonedLookUps{countByUID: map[uint32]int{}}
 
 // limitError returns the reason why no further look-up may start for an account, or nil.
 func (l *abandonedLookUps) limitError(uid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.byUID[uid] >= maxAbandonedPerUser:
+	case l.countByUID[uid] >= maxAbandonedPerUser:
 		return fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of its account still hang; "+
 			"check the network file systems: %w", maxAbandonedPerUser, ErrHung)
-	case l.total >= maxAbandonedTotal:
+	case l.totalCount >= maxAbandonedTotal:
 		return &ShortageError{Err: fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of "+
-			"jobs still hang; check the network file systems: %w", l.total, ErrHung)}
+			"jobs still hang; check the network file systems: %w", l.totalCount, ErrHung)}
 	}
 	return nil
 }
@@ -62,9 +62,9 @@ func (l *abandonedLookUps) limitError(uid uint32) error {
 func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total += n
-	if l.byUID[uid] += n; l.byUID[uid] == 0 {
-		delete(l.byUID, uid)
+	l.totalCount += n
+	if l.countByUID[uid] += n; l.countByUID[uid] == 0 {
+		delete(l.countByUID, uid)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		}
 		time.Sleep(LookUpTimeout)
 		synctest.Wait()
-		if n := hungLookUps.total; n != maxAbandonedPerUser || time.Since(begun) != LookUpTimeout {
+		if n := hungLookUps.totalCount; n != maxAbandonedPerUser || time.Since(begun) != LookUpTimeout {
 			t.Errorf("after %v, %d lookups are abandoned", time.Since(begun), n)
 		}
 		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) ||
@@ -43,8 +43,8 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 			answer <- i
 		}
 		synctest.Wait()
-		if hungLookUps.total != 0 || len(released) != maxAbandonedPerUser {
-			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.total, len(released))
+		if hungLookUps.totalCount != 0 || len(released) != maxAbandonedPerUser {
+			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.totalCount, len(released))
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {

@@ -22,7 +22,7 @@ func withIdentity(id *Identity, f func() error) error {
 	if err := setFileIdentity(id); err != nil {
 		return ClassifySwitchError(err)
 	}
-	if err := setCapable(false); err != nil {
+	if err := setCapabilities(false); err != nil {
 		return &ShortageError{Err: err}
 	}
 	return f()
@@ -33,7 +33,7 @@ func withIdentity(id *Identity, f func() error) error {
 // continue with the rights of another account.
 func restoreIdentity() {
 	for retries := 0; ; retries++ {
-		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
+		err := errors.Join(setCapabilities(true), setFileIdentity(ownIdentity()))
 		if err == nil {
 			return
 		}
@@ -82,21 +82,21 @@ func setFileIdentity(id *Identity) error {
 	return nil
 }
 
-// setCapable enables or disables all capabilities of this thread.
-func setCapable(yes bool) error {
+// setCapabilities enables or disables all capabilities of this thread.
+func setCapabilities(enabled bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // 32 capabilities each
-	if err := unix.Capget(&header, &sets[0]); err != nil {
+	var capSets [2]unix.CapUserData // 32 capabilities each
+	if err := unix.Capget(&header, &capSets[0]); err != nil {
 		return fmt.Errorf("cannot read the capabilities of the runner: %w; check whether a sandbox (seccomp) forbids "+
 			"capget", err)
 	}
-	for i := range sets {
-		sets[i].Effective = 0
-		if yes {
-			sets[i].Effective = sets[i].Permitted
+	for i := range capSets {
+		capSets[i].Effective = 0
+		if enabled {
+			capSets[i].Effective = capSets[i].Permitted
 		}
 	}
-	if err := unix.Capset(&header, &sets[0]); err != nil {
+	if err := unix.Capset(&header, &capSets[0]); err != nil {
 		return fmt.Errorf("cannot take over the capabilities of the runner for a lookup of files: %w", err)
 	}
 	return nil

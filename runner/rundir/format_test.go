@@ -13,7 +13,7 @@ import (
 // A service reads the files of runners of earlier builds, so the formats never change.
 func TestFileFormatsAreStable(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
-	table.setTestID(1, 2)
+	table.setTestFileID(1, 2)
 	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
 	table.SetProcess(2, 8, 9)
 	table.SetLeasesExpire(true)
@@ -46,6 +46,6 @@ func TestFileFormatsAreStable(t *testing.T) {
 	}
 }
 
-// setTestID replaces the device and inode numbers in the header, because the real numbers differ from run to
+// setTestFileID replaces the device and inode numbers in the header, because the real numbers differ from run to
 // run.
-func (t *Table) setTestID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }
+func (t *Table) setTestFileID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }

@@ -89,10 +89,10 @@ func (j *Journal) startSegmentLocked() error {
 	return nil
 }
 
-func (j *Journal) path(n int) string { return segmentPath(j.dir, n) }
+func (j *Journal) path(segment int) string { return segmentPath(j.dir, segment) }
 
-func segmentPath(dir string, n int) string {
-	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(n))
+func segmentPath(dir string, segment int) string {
+	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(segment))
 }
 
 // Append writes a record with the Result frame. It returns the number of the segment that contains the

@@ -18,12 +18,12 @@ import (
 // jobs can write anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It passes the lease of each result to the function
-// wanted, and returns the result only if the function returns true. It ignores the rest of a segment after a damaged or
+// ReadJournal reads the journal of a dead or unresponsive runner. It passes the lease of each result to isWanted,
+// and returns the result only if isWanted returns true. It ignores the rest of a segment after a damaged or
 // incomplete record. minSize is the size that the runner stored in its running table. complete reports whether the
 // journal has at least this size.
 func ReadJournal(
-	dir string, minSize JournalSize, wanted func(wire.Lease) bool,
+	dir string, minSize JournalSize, isWanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegments(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func ReadJournal(
 		}
 		list, validBytes := parseJournal(raw)
 		for _, r := range list {
-			if wanted(r.Lease) {
+			if isWanted(r.Lease) {
 				results = append(results, r)
 			}
 		}

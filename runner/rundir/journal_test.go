@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// result returns the frame of a job's result.
-func result(seq int64) []byte {
+// resultFrame returns the frame of a job's result.
+func resultFrame(seq int64) []byte {
 	a := wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}
 	return wire.Append(nil, &wire.Result{Attempt: a, Output: bytes.Repeat([]byte("x"), 100)})
 }
@@ -31,7 +31,7 @@ func newJournal(t *testing.T) *Journal {
 func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 	t.Helper()
 	for _, seq := range seqs {
-		n, err := j.Append(result(seq))
+		n, err := j.Append(resultFrame(seq))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,18 +41,18 @@ func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 }
 
 // checkJournal checks which jobs have results in a dead runner's journal.
-func checkJournal(t *testing.T, dir, when string, want ...int64) {
+func checkJournal(t *testing.T, dir, situation string, want ...int64) {
 	t.Helper()
 	results, _, err := ReadJournal(dir, JournalSize{}, func(wire.Lease) bool { return true })
 	if err != nil {
-		t.Fatalf("%s: %v", when, err)
+		t.Fatalf("%s: %v", situation, err)
 	}
 	var got []int64
 	for _, r := range results {
 		got = append(got, r.Seq)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: the journal has results of jobs %v, want %v", when, got, want)
+		t.Errorf("%s: the journal has results of jobs %v, want %v", situation, got, want)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 func TestDamagedRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
-		frame := result(seq + 1)
+		frame := resultFrame(seq + 1)
 		raw = append(binary.LittleEndian.AppendUint32(raw, crc32.ChecksumIEEE(frame)), frame...)
 	}
 	size := len(raw) / 3
@@ -157,7 +157,7 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 // No input makes the journal parser panic. Damaged input after a valid record does not hide that
 // record.
 func FuzzJournal(f *testing.F) {
-	frame := result(1)
+	frame := resultFrame(1)
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	f.Add(record)
 	f.Add(append(slices.Clone(record), record[:9]...))

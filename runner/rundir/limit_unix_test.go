@@ -17,12 +17,12 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 	const limit = 128 << 10 // not a multiple of the size of a record
 	j := newJournal(t)
 	var want []int64
-	for seq := int64(1); j.segmentSize+int64(len(result(1)))+4 <= limit; seq++ {
+	for seq := int64(1); j.segmentSize+int64(len(resultFrame(1)))+4 <= limit; seq++ {
 		appendResults(t, j, seq)
 		want = append(want, seq)
 	}
 	removeLimit := limitFileSize(t, limit)
-	_, err := j.Append(result(-1))
+	_, err := j.Append(resultFrame(-1))
 	removeLimit()
 	if err == nil {
 		t.Fatal("the write was not cut short")
@@ -31,19 +31,19 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 	checkJournal(t, j.dir, "after a short write", append(want, -2)...)
 }
 
-// limitFileSize prevents files from growing beyond n bytes until the returned function is called.
-func limitFileSize(t *testing.T, n int64) func() {
+// limitFileSize prevents files from growing beyond maxBytes until the returned function is called.
+func limitFileSize(t *testing.T, maxBytes int64) func() {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ) // the write then fails, and the signal does not end this process
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+	var oldLimit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &oldLimit); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(n), Max: old.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(maxBytes), Max: oldLimit.Max}); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &oldLimit); err != nil {
 			t.Fatal(err)
 		}
 		signal.Reset(syscall.SIGXFSZ)

@@ -13,9 +13,9 @@ const lockTimeout = 2 * time.Second
 
 // WaitForLock calls the given function repeatedly until the function gets the lock, and returns the locked
 // file. If this takes longer than lockTimeout, it returns nil.
-func WaitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
+func WaitForLock(tryLock func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
-		f, ok, err := try()
+		f, ok, err := tryLock()
 		if ok || err != nil || time.Now().After(deadline) {
 			return f, err
 		}

@@ -34,7 +34,7 @@ func createRunnerFiles(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := j.Append(result(4)); err != nil {
+	if _, err := j.Append(resultFrame(4)); err != nil {
 		return err
 	}
 	table, err := CreateTable(dir, 0o600, 4711, 99)

@@ -19,9 +19,12 @@ func PeerCredentials(c net.Conn) (*unix.Ucred, error) {
 		return nil, err
 	}
 	var cred *unix.Ucred
-	var inner error
-	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return cred, errors.Join(err, inner)
+	var sockoptErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, sockoptErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+			unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(err, sockoptErr)
 }
 
 // PeerPID returns the pid of the process at the other end of a socket, or 0 if it is unknown.

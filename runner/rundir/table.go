@@ -25,9 +25,9 @@ type Table struct {
 	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
 }
 
-// CreateTable creates the running table of a new runner in dir. pid and ticks are the pid and the start time
-// of the runner's process; ticks is in the unit of process.OwnStartTicks.
-func CreateTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
+// CreateTable creates the running table of a new runner in dir. pid and startTicks identify the runner's process;
+// startTicks is its start time in the unit of process.OwnStartTicks.
+func CreateTable(dir string, mode os.FileMode, pid int, startTicks int64) (*Table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, TableFileName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return nil, fmt.Errorf("the runner cannot start, because it cannot create its list of running jobs: %w", err)
@@ -50,7 +50,7 @@ func CreateTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, er
 		return nil, fmt.Errorf("the runner cannot start, because it cannot check its list of running jobs, %s; check the "+
 			"disk: %w", f.Name(), err)
 	}
-	t.writeSlot(0, int64(pid), ticks, dev, ino)
+	t.writeSlot(0, int64(pid), startTicks, dev, ino)
 	t.SetLeasesExpire(false)
 	return t, nil
 }
@@ -75,20 +75,20 @@ func (t *Table) Close() error { return errors.Join(unmapFile(t.mem), t.file.Clos
 // writeSlot writes the first fields of a slot. Slot 0 is the header.
 func (t *Table) writeSlot(slot int64, fields ...int64) {
 	for i, f := range fields {
-		t.mem.set(int(slot), i, f)
+		t.mem.setField(int(slot), i, f)
 	}
 }
 
 // SetJournalSize stores the size of the journal, so that a service can detect that a part of the journal is
 // missing. The stored size is never larger than the real size, even while the journal changes to a new
 // segment.
-func (t *Table) SetJournalSize(w JournalSize) {
-	if int64(w.segment) != t.mem.field(0, journalField) {
-		t.mem.set(0, journalField+1, 0)
+func (t *Table) SetJournalSize(size JournalSize) {
+	if int64(size.segment) != t.mem.field(0, journalField) {
+		t.mem.setField(0, journalField+1, 0)
 	}
-	t.mem.set(0, journalField, int64(w.segment))
-	t.mem.set(0, journalField+1, w.segmentBytes)
-	t.mem.set(0, journalField+2, w.olderBytes)
+	t.mem.setField(0, journalField, int64(size.segment))
+	t.mem.setField(0, journalField+1, size.segmentBytes)
+	t.mem.setField(0, journalField+2, size.olderBytes)
 }
 
 // journalField is the first header field about the journal. The fields before it are the runner's pid
@@ -102,16 +102,16 @@ const journalField = 4
 const leasesExpireField = 7
 
 // SetLeasesExpire stores whether the service's leases are limited in time.
-func (t *Table) SetLeasesExpire(on bool) {
-	n := uint64(headerSum(t.mem)) << 32
-	if on {
+func (t *Table) SetLeasesExpire(expire bool) {
+	n := uint64(headerChecksum(t.mem)) << 32
+	if expire {
 		n |= 1
 	}
-	t.mem.set(0, leasesExpireField, int64(n))
+	t.mem.setField(0, leasesExpireField, int64(n))
 }
 
-// headerSum returns the checksum of the header fields before journalField.
-func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
+// headerChecksum returns the checksum of the header fields before journalField.
+func headerChecksum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
 // SetStarting stores an attempt in its slot, before its process is forked. SetProcess adds the process.
 func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
@@ -121,8 +121,8 @@ func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
 
 // SetProcess stores the main process of the attempt in a slot.
 func (t *Table) SetProcess(slot int64, pid int, startedAtMillis int64) {
-	t.mem.set(int(slot), 3, startedAtMillis)
-	t.mem.set(int(slot), 2, int64(pid))
+	t.mem.setField(int(slot), 3, startedAtMillis)
+	t.mem.setField(int(slot), 2, int64(pid))
 }
 
 // FreeSlot frees a slot. Call it after the result of its attempt is in the journal.

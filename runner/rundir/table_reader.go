@@ -19,8 +19,8 @@ func (s tableSlots) field(slot, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
 }
 
-// set sets the i-th number of a slot.
-func (s tableSlots) set(slot, i int, n int64) {
+// setField sets the i-th number of a slot.
+func (s tableSlots) setField(slot, i int, n int64) {
 	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
 }
 
@@ -58,7 +58,7 @@ func ReadTable(dir string) (t RunningTable, err error) {
 	t.JournalSize = JournalSize{
 		segment: int(field(0, journalField)), segmentBytes: field(0, journalField+1), olderBytes: field(0, journalField+2),
 	}
-	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerSum(raw)
+	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerChecksum(raw)
 	t.Intact = len(raw) == (MaxSlots+1)*slotBytes && field(0, 0) != 0 && sumValid
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {

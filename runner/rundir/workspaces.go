@@ -42,52 +42,51 @@ func ReadTmpdir(dir string) (string, error) {
 const WorkspacesRemoveTimeout = 20 * time.Second
 
 // CheckTmpdir returns an error if a directory is unsuitable as job_tmpdir. Other accounts must not be able to
-// change the directory. It must not be inside root, the directory of the runners: otherwise its subdirectories
-// could have the same paths as the runners' directories. If othersEnter is true, other accounts must be able to
-// enter it.
-func CheckTmpdir(path, root string, othersEnter bool) error {
+// change the directory. It must not be inside runnersDir, the directory of the runners: otherwise its
+// subdirectories could have the same paths as the runners' directories. If othersMayEnter is true, other accounts
+// must be able to enter it.
+func CheckTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirSetting, err)
 	}
-	// If EvalSymlinks fails, root does not exist yet.
-	if resolved, err := filepath.EvalSymlinks(root); err == nil {
-		root = resolved
+	// If EvalSymlinks fails, runnersDir does not exist yet.
+	if resolved, err := filepath.EvalSymlinks(runnersDir); err == nil {
+		runnersDir = resolved
 	}
-	const slash = string(filepath.Separator)
-	if strings.HasPrefix(real+slash, root+slash) {
+	const separator = string(filepath.Separator)
+	if strings.HasPrefix(real+separator, runnersDir+separator) {
 		return errors.New(TmpdirSetting + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
-	if err := checkParents(path, real, othersEnter); err != nil {
+	if err := checkParents(path, real, othersMayEnter); err != nil {
 		return fmt.Errorf("%s: %w", TmpdirSetting, err)
 	}
 	return nil
 }
 
 // MakeWorkspaces creates the directory that holds the private directories of the named runner's jobs,
-// and returns its path. root is the runners' directory, and tmpdir the setting job_tmpdir or "". If
-// othersEnter is true, other accounts can enter the directory to reach their own files, but cannot list
-// it.
-func MakeWorkspaces(root, tmpdir, name string, othersEnter bool) (string, error) {
+// and returns its path. runnersDir is the directory of the runners, and tmpdir is the setting job_tmpdir or "".
+// If othersMayEnter is true, other accounts can enter the directory to reach their own files, but cannot list it.
+func MakeWorkspaces(runnersDir, tmpdir, runnerName string, othersMayEnter bool) (string, error) {
 	parent := tmpdir
 	var err error
 	if parent == "" {
-		parent = filepath.Join(root, WorkspacesDirName)
-		err = makeWorkspacesDir(parent, othersEnter)
+		parent = filepath.Join(runnersDir, WorkspacesDirName)
+		err = makeWorkspacesDir(parent, othersMayEnter)
 	} else {
-		err = CheckTmpdir(parent, root, othersEnter)
+		err = CheckTmpdir(parent, runnersDir, othersMayEnter)
 	}
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(parent, name)
-	return dir, makeWorkspacesDir(dir, othersEnter)
+	dir := filepath.Join(parent, runnerName)
+	return dir, makeWorkspacesDir(dir, othersMayEnter)
 }
 
 // makeWorkspacesDir creates a directory, or checks it if it exists.
-func makeWorkspacesDir(dir string, othersEnter bool) error {
+func makeWorkspacesDir(dir string, othersMayEnter bool) error {
 	mode := os.FileMode(0o700)
-	if othersEnter {
+	if othersMayEnter {
 		mode = 0o711
 	}
 	err := os.Mkdir(dir, mode)
@@ -110,8 +109,8 @@ func RemoveDeadRunner(dir string) error {
 	tmpdir, err := ReadTmpdir(dir)
 	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesDirName), tmpdir} {
 		if parent != "" {
-			err = cmp.Or(RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(WorkspacesRemoveTimeout)),
-				err)
+			err = cmp.Or(
+				RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(WorkspacesRemoveTimeout)), err)
 		}
 	}
 	return errors.Join(err, os.RemoveAll(dir))

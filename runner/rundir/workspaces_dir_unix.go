@@ -31,11 +31,11 @@ func CheckWorkspaces(dir string) error {
 }
 
 // checkParents returns an error if another account could change or replace a directory for the private
-// directories of jobs. The parameter real is its path without symbolic links. If othersEnter is true, every
+// directories of jobs. realPath is its path without symbolic links. If othersMayEnter is true, every
 // account must be able to enter the directory.
-func checkParents(path, real string, othersEnter bool) error {
-	if real != path {
-		return errors.New(path + " contains a symbolic link; use the real path, " + real)
+func checkParents(path, realPath string, othersMayEnter bool) error {
+	if realPath != path {
+		return errors.New(path + " contains a symbolic link; use the real path, " + realPath)
 	}
 	if err := CheckWorkspaces(path); err != nil {
 		return err
@@ -51,7 +51,7 @@ func checkParents(path, real string, othersEnter bool) error {
 			problem = fmt.Sprintf("belongs to uid %d, but must belong to root or the account of the runner (see chown)", owner)
 		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
 			problem = "is writable by other accounts; remove that right with chmod go-w"
-		case othersEnter && mode.Perm()&0o001 == 0:
+		case othersMayEnter && mode.Perm()&0o001 == 0:
 			problem = "cannot be entered by the accounts that jobs run as; allow it with chmod o+x"
 		case dir == filepath.Dir(dir):
 			return nil

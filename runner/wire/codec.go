@@ -47,93 +47,93 @@ type decoder struct {
 	damaged bool
 }
 
-func (d *decoder) fail() { d.damaged, d.raw, d.text = true, nil, "" }
+func (d *decoder) markDamaged() { d.damaged, d.raw, d.text = true, nil, "" }
 
-// take removes the first n bytes from the input and returns them. If n is negative or larger than the
+// takeBytes removes the first n bytes from the input and returns them. If n is negative or larger than the
 // input, the input is damaged.
-func (d *decoder) take(n int) (first string) {
+func (d *decoder) takeBytes(n int) (taken string) {
 	if n < 0 || n > len(d.text) {
-		d.fail()
+		d.markDamaged()
 		return ""
 	}
-	first, d.raw, d.text = d.text[:n], d.raw[n:], d.text[n:]
-	return first
+	taken, d.raw, d.text = d.text[:n], d.raw[n:], d.text[n:]
+	return taken
 }
 
-func (d *decoder) number() int64 {
+func (d *decoder) readInt() int64 {
 	v, n := binary.Varint(d.raw)
 	if n <= 0 {
-		d.fail()
+		d.markDamaged()
 		return 0
 	}
-	d.take(n)
+	d.takeBytes(n)
 	return v
 }
 
-// bytes decodes a length and that many bytes.
-func (d *decoder) bytes() string {
+// readString decodes a length and that many bytes.
+func (d *decoder) readString() string {
 	length, n := binary.Uvarint(d.raw)
 	if n <= 0 || length > MaxFrameBytes {
-		d.fail()
+		d.markDamaged()
 		return ""
 	}
-	d.take(n)
-	return d.take(int(length))
+	d.takeBytes(n)
+	return d.takeBytes(int(length))
 }
 
-func (d *decoder) flag() bool {
-	b := d.take(1)
+func (d *decoder) readBool() bool {
+	b := d.takeBytes(1)
 	if b > "\x01" {
-		d.fail()
+		d.markDamaged()
 	}
 	return b == "\x01"
 }
 
-// value decodes the next value into v.
-func (d *decoder) value(v reflect.Value) {
+// readValue decodes the next value into v.
+func (d *decoder) readValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Int64:
-		v.SetInt(d.number())
+		v.SetInt(d.readInt())
 	case reflect.Bool:
-		v.SetBool(d.flag())
+		v.SetBool(d.readBool())
 	case reflect.String:
-		v.SetString(d.bytes())
+		v.SetString(d.readString())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			d.value(v.Field(i))
+			d.readValue(v.Field(i))
 		}
 	case reflect.Array:
 		for i := range v.Len() {
-			d.value(v.Index(i))
+			d.readValue(v.Index(i))
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			if s := d.bytes(); s != "" {
+			if s := d.readString(); s != "" {
 				v.SetBytes([]byte(s))
 			}
 			return
 		}
-		n := d.number()
-		if n < 0 || n > int64(len(d.raw)/minBytes(v.Type().Elem())) { // check this before allocating memory
-			d.fail()
+		n := d.readInt()
+		if n < 0 || n > int64(len(d.raw)/minEncodedBytes(v.Type().Elem())) { // check this before allocating memory
+			d.markDamaged()
 		} else if n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), int(n), int(n)))
 		}
 		for i := range v.Len() {
-			d.value(v.Index(i))
+			d.readValue(v.Index(i))
 		}
 	default:
 		panic("wire: no frame may have a field of type " + v.Type().String())
 	}
 }
 
-// minBytes returns how many bytes an encoded value of a type takes at least.
-func minBytes(t reflect.Type) (n int) {
+// minEncodedBytes returns how many bytes an encoded value of a type takes at least.
+func minEncodedBytes(t reflect.Type) (n int) {
 	if t.Kind() != reflect.Struct {
 		return 1
 	}
 	for i := range t.NumField() {
-		n += minBytes(t.Field(i).Type)
+		n += minEncodedBytes(t.Field(i).Type)
 	}
 	return n
 }

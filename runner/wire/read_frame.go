@@ -14,14 +14,14 @@ func NewReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, readBu
 
 // ReadFrame reads the next frame from r. It does not read further bytes.
 func ReadFrame(r io.Reader) (Frame, error) {
-	frame := make([]byte, headBytes)
+	frame := make([]byte, frameHeaderBytes)
 	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, err
 	}
 	f, _, err := Parse(frame) // usually returns ErrIncompleteFrame, because the fields are still missing
 	if err == ErrIncompleteFrame {
 		frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame)-1)...)
-		if _, err := io.ReadFull(r, frame[headBytes:]); err != nil {
+		if _, err := io.ReadFull(r, frame[frameHeaderBytes:]); err != nil {
 			return nil, err
 		}
 		f, _, err = Parse(frame)
@@ -32,6 +32,6 @@ func ReadFrame(r io.Reader) (Frame, error) {
 // IsBuffered reports whether the buffer contains the whole next frame, so that ReadFrame returns without
 // waiting. It returns false for a frame that is larger than the buffer.
 func IsBuffered(r *bufio.Reader) bool {
-	head, _ := r.Peek(min(headBytes, r.Buffered()))
-	return len(head) == headBytes && r.Buffered()-4 >= int(binary.LittleEndian.Uint32(head))
+	head, _ := r.Peek(min(frameHeaderBytes, r.Buffered()))
+	return len(head) == frameHeaderBytes && r.Buffered()-4 >= int(binary.LittleEndian.Uint32(head))
 }

@@ -395,8 +395,8 @@ func Append(b []byte, f Frame) []byte {
 	return b
 }
 
-// headBytes is the size of a frame's length and type, in bytes.
-const headBytes = 5
+// frameHeaderBytes is the size of a frame's length and type, in bytes.
+const frameHeaderBytes = 5
 
 // ErrIncompleteFrame means that the input ends before the end of a frame.
 var ErrIncompleteFrame = errors.New("incomplete frame")
@@ -405,7 +405,7 @@ var ErrIncompleteFrame = errors.New("incomplete frame")
 // After ErrIncompleteFrame, the caller must read more bytes. After any other error, the rest of the input
 // cannot be read either. A frame with unknown bytes at its end is an error.
 func Parse(b []byte) (Frame, int, error) {
-	if len(b) < headBytes {
+	if len(b) < frameHeaderBytes {
 		return nil, 0, ErrIncompleteFrame
 	}
 	n := int(binary.LittleEndian.Uint32(b))
@@ -422,16 +422,16 @@ func Parse(b []byte) (Frame, int, error) {
 			"the same version", k)
 	}
 	frame := reflect.New(reflect.TypeOf(frameTypes[k]).Elem())
-	d := decoder{raw: b[headBytes : 4+n], text: string(b[headBytes : 4+n])}
+	d := decoder{raw: b[frameHeaderBytes : 4+n], text: string(b[frameHeaderBytes : 4+n])}
 	v := frame.Elem()
 	for i := range v.NumField() {
 		optional := i >= v.NumField()-optionalFields[k]
 		if optional && len(d.raw) == 0 {
 			break
 		}
-		d.value(v.Field(i))
+		d.readValue(v.Field(i))
 		if optional && len(d.raw) == 0 && v.Field(i).IsZero() { // no version writes an optional field that is zero at the end
-			d.fail()
+			d.markDamaged()
 		}
 	}
 	if d.damaged || len(d.raw) > 0 {

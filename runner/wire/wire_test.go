@@ -62,22 +62,22 @@ func frames() []wire.Frame {
 	}
 }
 
-// fill sets every field of a frame to a random value.
-func fill(t *rapid.T, v reflect.Value) {
+// fillRandom sets every field of a frame to a random value.
+func fillRandom(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(t, v.Field(i))
+			fillRandom(t, v.Field(i))
 		}
 	case reflect.Array:
 		for i := range v.Len() {
-			fill(t, v.Index(i))
+			fillRandom(t, v.Index(i))
 		}
 	case reflect.Slice:
 		n := rapid.IntRange(0, 3).Draw(t, "len")
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
 		for i := range n {
-			fill(t, v.Index(i))
+			fillRandom(t, v.Index(i))
 		}
 	case reflect.Int64:
 		v.SetInt(rapid.Int64().Draw(t, "n"))
@@ -109,7 +109,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
-		fill(t, reflect.ValueOf(f).Elem())
+		fillRandom(t, reflect.ValueOf(f).Elem())
 		raw := wire.Append([]byte("before"), f)[6:]
 		got, n, err := wire.Parse(raw)
 		if err != nil || n != len(raw) || !bytes.Equal(wire.Append(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
@@ -118,10 +118,10 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// layouts contains, in hexadecimal, each encoded frame that the function frames returns, without its length.
+// encodedFrames contains, in hexadecimal, each encoded frame that the function frames returns, without its length.
 // Other versions of the program write and read the same bytes. So existing entries never change, and new
 // types are added at the end.
-var layouts = []string{
+var encodedFrames = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
 	"030e8080808080400171010e01d00f040161000203413d62012f24027800000200040608010a0c0e10120105c6010204533d2f7301025b5d",
@@ -161,7 +161,7 @@ var layouts = []string{
 // The layout of a frame never changes, since the service and the runner may be of different versions.
 func TestLayoutsNeverChange(t *testing.T) {
 	for i, f := range frames() {
-		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(layouts) || got != layouts[i] {
+		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(encodedFrames) || got != encodedFrames[i] {
 			t.Errorf("%T is written as %s", f, got)
 		}
 	}

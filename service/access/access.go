@@ -120,36 +120,36 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. The error names
+// RefusalError implements control.Authorizer: it returns the error for a peer that lacks a right. The error names
 // the refused action and this right.
-func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
+func (r *Rights) RefusalError(p *control.Peer, action string, neededRight control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
 		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you,
 			r.Directory.UserName(accounts.CurrentUser()), r.RightAdvice(control.RightSubmit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right,
-		r.RightAdvice(needs, ""))
+	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`,
+		action, neededRight, you, p.Right, r.RightAdvice(neededRight, ""))
 }
 
-// RightAdvice returns advice on how a user can get a right. For a user without any right, name is the user's
-// name. For all other users it is "".
-func (r *Rights) RightAdvice(needs control.Right, name string) string {
+// RightAdvice returns advice on how a user can get a right. For a user without any right, userName is the
+// user's name. For all other users it is "".
+func (r *Rights) RightAdvice(neededRight control.Right, userName string) string {
 	c := r.Settings.Current()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
-	if name != "" {
+	if userName != "" {
 		grant = "ask an admin to grant you a right in the section [access] of " + r.Paths.SettingsFile
 	}
 	for _, right := range control.Rights() {
-		if !right.Covers(needs) {
+		if !right.Covers(neededRight) {
 			continue
 		}
 		for _, n := range c.AccessNames(string(right)) {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
-			case isGroup && name != "":
-				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupCommand+"), or %s",
-					group, right, group, name, grant)
+			case isGroup && userName != "":
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupFormat+"), or %s",
+					group, right, group, userName, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
 			}
@@ -164,22 +164,22 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct, but also works for schedules. The caller passes "job" or "schedule" for
-// the error message. For a schedule, j is a job that represents the jobs of the schedule.
-func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
+// CheckMayActOn is like CheckMayAct, but also works for schedules. objectKind is "job" or "schedule"; the error
+// message contains it. For a schedule, j is a job that represents the jobs of the schedule.
+func (g *Guard) CheckMayActOn(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.RightAdmin):
-		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID),
-			control.RightAdmin)
+		return g.Rights.RefusalError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
+			method, objectKind, j.ID), control.RightAdmin)
 	case p.Right.Covers(needs):
 		return nil
 	}
 	if isOwner {
-		return g.Rights.Refuse(p, method, needs)
+		return g.Rights.RefusalError(p, method, needs)
 	}
-	return g.Rights.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
+	return g.Rights.RefusalError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
 }
 
 // VisibilityFor returns how much of a job a peer may see. Of the jobs of a former account (an account that has
@@ -216,7 +216,7 @@ func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (que
 // IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account may
 // now have the uid of a running job.
 func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
-	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkRenamed(j.UID, j.User) == nil)
+	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkNotRenamed(j.UID, j.User) == nil)
 }
 
 // OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
@@ -280,11 +280,11 @@ func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error)
 func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == g.Owners.account.RunsAs(&queue.Job{UID: p.UID}), g.Owners.account.RunsAsJobAccount &&
+	case user.UID == g.Owners.jobAccount.RunsAs(&queue.Job{UID: p.UID}), g.Owners.jobAccount.RunsAsJobAccount &&
 		p.Right.Covers(needs):
 		return nil
-	case g.Owners.account.RunsAsJobAccount:
-		return g.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
+	case g.Owners.jobAccount.RunsAsJobAccount:
+		return g.Rights.RefusalError(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
 		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
@@ -293,10 +293,10 @@ func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 
 // PeerJobUserName returns the name of the user that the peer's jobs run as.
 func (g *Guard) PeerJobUserName(p *control.Peer) string {
-	if uid := g.Owners.account.RunsAs(&queue.Job{UID: p.UID}); uid != g.Owners.account.UID {
+	if uid := g.Owners.jobAccount.RunsAs(&queue.Job{UID: p.UID}); uid != g.Owners.jobAccount.UID {
 		return g.Rights.Directory.UserName(uid)
 	}
-	return g.Owners.account.User
+	return g.Owners.jobAccount.User
 }
 
 // ExecutionFields lists the fields of a job that define the executed command, its input and its environment.
@@ -313,8 +313,8 @@ type editScope struct {
 
 // ParseEditScope checks the merge patch of an edit and returns its scope. Only admins may change the user that
 // a job runs as.
-func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
-	err = queue.EachMember(set, func(name string, value json.RawMessage) error {
+func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editScope, err error) {
+	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
 		switch name {
 		case "env", "env_secret":
@@ -325,7 +325,7 @@ func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 			}
 		case "user":
 			if !p.Right.Covers(control.RightAdmin) {
-				return g.Rights.Refuse(p, "changing the user that a job runs as", control.RightAdmin)
+				return g.Rights.RefusalError(p, "changing the user that a job runs as", control.RightAdmin)
 			}
 			e.changesUser = true
 			var name *string
@@ -360,7 +360,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 			"that you do not change")
 	case e.changesExecution && g.RunnerLocation.IsExternal() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
-		return g.Rights.Refuse(p, "changing a job that runs as another user", control.RightAdmin)
+		return g.Rights.RefusalError(p, "changing a job that runs as another user", control.RightAdmin)
 	}
 	return nil
 }

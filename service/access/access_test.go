@@ -19,16 +19,16 @@ import (
 
 // No account has these uids.
 const (
-	owner    = 61300
-	stranger = 61301
+	ownerUID    = 61300
+	strangerUID = 61301
 )
 
 // newGuard returns a guard of an empty queue, with the given settings.
-func newGuard(t *testing.T, values map[string]string) *Guard {
+func newGuard(t *testing.T, settingValues map[string]string) *Guard {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: settingValues})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -40,11 +40,11 @@ func newGuard(t *testing.T, values map[string]string) *Guard {
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
-// checkDenied checks err. It must be nil if allowed is true, and otherwise say that a right is missing.
-func checkDenied(t *testing.T, what string, err error, allowed bool) {
+// checkAccessError checks err. It must be nil if allowed is true, and otherwise say that a right is missing.
+func checkAccessError(t *testing.T, subject string, err error, allowed bool) {
 	t.Helper()
 	if allowed && err != nil || !allowed && !errors.Is(err, queue.ErrDenied) {
-		t.Errorf("%s: got %v, want allowed %t", what, err, allowed)
+		t.Errorf("%s: got %v, want allowed %t", subject, err, allowed)
 	}
 }
 
@@ -58,17 +58,17 @@ func TestRightsLimitActions(t *testing.T) {
 		// weakest is the weakest right that allows the method; tooWeak is the strongest right that does not.
 		weakest, tooWeak control.Right
 	}{
-		{"cancel", owner, owner, control.RightSubmit, control.RightRead},
-		{"cancel", owner, stranger, control.RightOperate, control.RightSubmit},
-		{"cancel", -2, owner, control.RightAdmin, control.RightOperate},
-		{"edit", owner, stranger, control.RightOperate, control.RightSubmit},
-		{"logs", owner, owner, control.RightSubmit, control.RightRead},
-		{"logs", owner, stranger, control.RightOperate, control.RightSubmit},
-		{"attach", owner, owner, control.RightSubmit, control.RightRead},
-		{"attach", owner, stranger, control.RightAdmin, control.RightOperate},
-		{"show", owner, stranger, control.RightRead, control.RightNone},
-		{"clear", owner, owner, control.RightOperate, control.RightSubmit},
-		{"no.such", owner, owner, "", control.RightAdmin},
+		{"cancel", ownerUID, ownerUID, control.RightSubmit, control.RightRead},
+		{"cancel", ownerUID, strangerUID, control.RightOperate, control.RightSubmit},
+		{"cancel", -2, ownerUID, control.RightAdmin, control.RightOperate},
+		{"edit", ownerUID, strangerUID, control.RightOperate, control.RightSubmit},
+		{"logs", ownerUID, ownerUID, control.RightSubmit, control.RightRead},
+		{"logs", ownerUID, strangerUID, control.RightOperate, control.RightSubmit},
+		{"attach", ownerUID, ownerUID, control.RightSubmit, control.RightRead},
+		{"attach", ownerUID, strangerUID, control.RightAdmin, control.RightOperate},
+		{"show", ownerUID, strangerUID, control.RightRead, control.RightNone},
+		{"clear", ownerUID, ownerUID, control.RightOperate, control.RightSubmit},
+		{"no.such", ownerUID, ownerUID, "", control.RightAdmin},
 	} {
 		j := &queue.Job{ID: "j", UID: c.job}
 		for _, right := range append([]control.Right{control.RightNone}, control.Rights()...) {
@@ -76,9 +76,9 @@ func TestRightsLimitActions(t *testing.T) {
 			what := string(right) + " of uid: " + c.method
 			switch {
 			case c.weakest != "" && right.Covers(c.weakest):
-				checkDenied(t, what, g.CheckMayAct(p, c.method, j), true)
+				checkAccessError(t, what, g.CheckMayAct(p, c.method, j), true)
 			case c.tooWeak.Covers(right):
-				checkDenied(t, what, g.CheckMayAct(p, c.method, j), false)
+				checkAccessError(t, what, g.CheckMayAct(p, c.method, j), false)
 			default:
 				t.Errorf("%s: the table has no row for %s", c.method, right)
 			}
@@ -97,7 +97,7 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 		closed, open control.Right
 	}{
 		{"the service's user", accounts.CurrentUser(), control.RightAdmin, control.RightAdmin},
-		{"a user without a right", stranger, control.RightNone, control.RightNone},
+		{"a user without a right", strangerUID, control.RightNone, control.RightNone},
 		{"a client without a session", AnonymousUID, control.RightNone, control.RightRead},
 		{"a client that reads the metrics", ScraperUID, control.RightNone, control.RightRead},
 	} {
@@ -112,10 +112,10 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 // that it runs for.
 func TestHiddenJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
-	hook := queue.Job{ID: "hook", UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
+	hook := queue.Job{ID: "hook", UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
 		Queue: queue.HookQueue, HookEvents: queue.IsHook | queue.HookFromSettings,
 		Execution: queue.Execution{Command: "true"}}
-	if _, err := g.Owners.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{hook}}); err != nil {
+	if _, err := g.Owners.store.Enqueue(t.Context(), store.Request{UID: ownerUID, Drafts: []queue.Job{hook}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -123,7 +123,8 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 		right control.Right
 		sees  bool
 	}{
-		{owner, control.RightSubmit, true}, {stranger, control.RightSubmit, false}, {stranger, control.RightOperate, true},
+		{ownerUID, control.RightSubmit, true}, {strangerUID, control.RightSubmit, false},
+		{strangerUID, control.RightOperate, true},
 	} {
 		p := &control.Peer{UID: c.uid, Right: c.right}
 		_, err := g.GetVisible(t.Context(), p, "hook")
@@ -140,8 +141,8 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {
-		uid := OwnJobsOnlyUID(&control.Peer{UID: owner, Right: right}, "cancel")
-		if (uid != nil) != own || own && *uid != owner {
+		uid := OwnJobsOnlyUID(&control.Peer{UID: ownerUID, Right: right}, "cancel")
+		if (uid != nil) != own || own && *uid != ownerUID {
 			t.Errorf("%s: limited to %v, want own jobs only: %t", right, uid, own)
 		}
 	}
@@ -158,16 +159,16 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		right   control.Right
 		allowed bool
 	}{
-		{`{"priority":1}`, true, stranger, control.RightOperate, true},
-		{`{"command":"id"}`, true, owner, control.RightSubmit, true},
-		{`{"command":"id"}`, true, stranger, control.RightOperate, false},
-		{`{"command":"id"}`, true, stranger, control.RightAdmin, true},
-		{`{"command":"id"}`, false, stranger, control.RightOperate, true},
-		{`{"env":{"A":"b"}}`, true, stranger, control.RightOperate, false},
-		{`{"on_failed":"id"}`, true, stranger, control.RightOperate, false},
-		{`{"user":null}`, false, owner, control.RightSubmit, false},
-		{`{"user":null}`, false, owner, control.RightOperate, false},
-		{`{"user":null}`, false, owner, control.RightAdmin, true},
+		{`{"priority":1}`, true, strangerUID, control.RightOperate, true},
+		{`{"command":"id"}`, true, ownerUID, control.RightSubmit, true},
+		{`{"command":"id"}`, true, strangerUID, control.RightOperate, false},
+		{`{"command":"id"}`, true, strangerUID, control.RightAdmin, true},
+		{`{"command":"id"}`, false, strangerUID, control.RightOperate, true},
+		{`{"env":{"A":"b"}}`, true, strangerUID, control.RightOperate, false},
+		{`{"on_failed":"id"}`, true, strangerUID, control.RightOperate, false},
+		{`{"user":null}`, false, ownerUID, control.RightSubmit, false},
+		{`{"user":null}`, false, ownerUID, control.RightOperate, false},
+		{`{"user":null}`, false, ownerUID, control.RightAdmin, true},
 	} {
 		r := &Guard{Owners: g.Owners, Rights: g.Rights}
 		if c.root {
@@ -176,15 +177,15 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		p := &control.Peer{UID: c.peer, Right: c.right}
 		scope, err := r.ParseEditScope(p, json.RawMessage(c.set))
 		if err == nil {
-			err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+			err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: ownerUID})
 		}
-		checkDenied(t, c.set+" with "+string(c.right), err, c.allowed)
+		checkAccessError(t, c.set+" with "+string(c.right), err, c.allowed)
 	}
 	r := &Guard{Owners: g.Owners, Rights: g.Rights}
-	p := &control.Peer{UID: stranger, Right: control.RightAdmin}
+	p := &control.Peer{UID: strangerUID, Right: control.RightAdmin}
 	scope, err := r.ParseEditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
 	if err == nil {
-		err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+		err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: ownerUID})
 	}
 	if !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a hidden value: got %v, want an invalid field", err)
@@ -196,9 +197,9 @@ func TestAuditNamesThePeer(t *testing.T) {
 	g := newGuard(t, nil)
 	s := &auditedStore{Store: g.Owners.store}
 	g.Owners.store = s
-	ctx := control.WithPeer(t.Context(), control.Peer{UID: owner, PID: 7})
+	ctx := control.WithPeer(t.Context(), control.Peer{UID: ownerUID, PID: 7})
 	err := g.Audit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
-	want := store.Audit{UID: owner, PID: 7, Verb: "kill", Target: "SIGHUP", JobSeq: 3, JobID: "j"}
+	want := store.Audit{UID: ownerUID, PID: 7, Verb: "kill", Target: "SIGHUP", JobSeq: 3, JobID: "j"}
 	if err != nil || len(s.audits) != 1 || s.audits[0] != want {
 		t.Errorf("got %+v, %v, want %+v", s.audits, err, want)
 	}

@@ -1,7 +1,7 @@
 package access
 
-// joinGroupCommand is the format of a command that messages suggest. It adds a user to a group.
-const joinGroupCommand = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
+// joinGroupFormat is the format of a command that messages suggest. It adds a user to a group.
+const joinGroupFormat = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
 
 // runAsAdvice is the end of the message that a job cannot run as the named user.
 const runAsAdvice = "on Windows, a service can run jobs only as its own account; leave the user out"

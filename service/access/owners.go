@@ -42,8 +42,8 @@ const (
 	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
 	maxNameLookups    = 10_000 // maximum number of remembered look-ups
-	// separateRetryDelay is how long SeparateOwners waits before it checks the owners again.
-	separateRetryDelay = time.Minute
+	// separationRetryDelay is how long SeparateOwners waits before it checks the owners again.
+	separationRetryDelay = time.Minute
 )
 
 // Owners caches the name of the account that owns the jobs of each uid. See docs/decisions/0078.
@@ -51,7 +51,7 @@ type Owners struct {
 	store             store.Store
 	cluster           store.Cluster // nil if no other node can use the store
 	directory         *Directory
-	account           worker.Account // account that jobs run as
+	jobAccount        worker.Account // account that jobs run as
 	NameCache         sync.Map       // uid → name of each admitted peer with a right and a name
 	ownerCheckRequest chan struct{}  // wake-up: look up every uid again
 
@@ -75,7 +75,7 @@ type NameLookup struct {
 
 // NewOwners returns an empty cache. Load fills it.
 func NewOwners(s store.Store, c store.Cluster, d *Directory, account worker.Account) *Owners {
-	return &Owners{store: s, cluster: c, directory: d, account: account, ownerCheckRequest: make(chan struct{}, 1)}
+	return &Owners{store: s, cluster: c, directory: d, jobAccount: account, ownerCheckRequest: make(chan struct{}, 1)}
 }
 
 // Load replaces the cache by the owners in the store.
@@ -213,13 +213,13 @@ var errOwnedElsewhere = errors.New("if the old account is right, give it this ui
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
 // SeparateOwners checks the owners of all uids at the start and after each RequestOwnerCheck, until ctx ends.
-// It checks again after separateRetryDelay if a check failed or other nodes can use the store.
+// It checks again after separationRetryDelay if a check failed or other nodes can use the store.
 func (a *Admission) SeparateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
-		var retry <-chan time.Time
+		var retryTimer <-chan time.Time
 		if a.Owners.cluster != nil {
-			retry = time.After(separateRetryDelay)
+			retryTimer = time.After(separationRetryDelay)
 			a.UpdateUnknownUIDs(ctx)
 		}
 		for _, uid := range a.Owners.ownerUIDs() {
@@ -228,21 +228,21 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 				continue
 			}
 			if err := a.separateOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
-				if retry = time.After(separateRetryDelay); !warned[uid] {
+				if retryTimer = time.After(separationRetryDelay); !warned[uid] {
 					warned[uid] = true
 					a.Log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
 				a.Log.Error("a uid belongs to a new account, which cannot use the service until the jobs of the former "+
 					"account are separated from the uid; this failed, and the service tries again", "uid", uid, "error", err)
-				retry = time.After(separateRetryDelay)
+				retryTimer = time.After(separationRetryDelay)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.Owners.ownerCheckRequest:
-		case <-retry:
+		case <-retryTimer:
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	if err == nil && a.Owners.HasOtherNodes() {
 		for _, uid := range a.Owners.ownerUIDs() {
 			name := a.Owners.storedName(uid)
-			if a.Owners.checkRenamed(uid, name) != nil || a.Owners.lacksAccount(uid) {
+			if a.Owners.checkNotRenamed(uid, name) != nil || a.Owners.lacksAccount(uid) {
 				unknown[uid] = true
 			}
 		}
@@ -267,7 +267,7 @@ func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	}
 	a.Owners.mu.Unlock()
 	if err == nil && !unchanged {
-		err = a.Lock.With(ctx, func() error { return a.StoreNodeRecord(ctx) })
+		err = a.Lock.RunLocked(ctx, func() error { return a.StoreNodeRecord(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
 		a.Log.Warn("this node could not check which users have no account here; until a later check succeeds, it may "+
@@ -277,7 +277,7 @@ func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 
 // lacksAccount reports whether jobs of a uid must run as an account that does not exist on this node.
 func (o *Owners) lacksAccount(uid int) bool {
-	return o.account.RunsAsJobAccount && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" &&
+	return o.jobAccount.RunsAsJobAccount && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" &&
 		o.lookUpName(uid, true) == ""
 }
 
@@ -288,14 +288,14 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 	name := o.storedName(j.UID)
 	if j.AsUID == nil {
 		name = j.User
-	} else if err := o.checkRenamed(*j.AsUID, j.User); err != nil {
+	} else if err := o.checkNotRenamed(*j.AsUID, j.User); err != nil {
 		return o.addWrongNodeError(err)
 	}
-	err := o.checkRenamed(j.UID, name)
+	err := o.checkNotRenamed(j.UID, name)
 	if err != nil {
 		o.RequestOwnerCheck()
 	}
-	if runs := o.account.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
+	if runs := o.jobAccount.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
 		err = fmt.Errorf("uid %d has no account on this node; create the account, or start a node that has it", runs)
 		o.RequestOwnerCheck()
 	}
@@ -311,8 +311,8 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrWrongNode, err)
 }
 
-// checkRenamed returns an error if the name of a uid is no longer oldName.
-func (o *Owners) checkRenamed(uid int, oldName string) error {
+// checkNotRenamed returns an error if the name of a uid is no longer oldName.
+func (o *Owners) checkNotRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
 	}
@@ -326,12 +326,12 @@ func (o *Owners) checkRenamed(uid int, oldName string) error {
 	return nil
 }
 
-// lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If fresh is
-// set, lookUpName always asks the system. It returns "" if the look-up takes longer than NameLookupTimeout.
-func (o *Owners) lookUpName(uid int, fresh bool) string {
+// lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If bypassCache
+// is set, lookUpName always asks the system. It returns "" if the look-up takes longer than NameLookupTimeout.
+func (o *Owners) lookUpName(uid int, bypassCache bool) string {
 	o.mu.Lock()
 	n := o.NameLookups[uid]
-	if n == nil || n.expired(fresh) {
+	if n == nil || n.expired(bypassCache) {
 		if len(o.NameLookups) >= maxNameLookups || o.NameLookups == nil {
 			o.NameLookups = map[int]*NameLookup{}
 		}
@@ -360,11 +360,11 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 }
 
 // expired reports whether a caller must look the name up again. It returns false while the look-up is in
-// progress. If fresh is true, every ended look-up has expired.
-func (n *NameLookup) expired(fresh bool) bool {
+// progress. If bypassCache is true, every ended look-up has expired.
+func (n *NameLookup) expired(bypassCache bool) bool {
 	select {
 	case <-n.Done:
-		return fresh || time.Since(n.DoneAt) >= nameValidity
+		return bypassCache || time.Since(n.DoneAt) >= nameValidity
 	default:
 		return false
 	}

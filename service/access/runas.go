@@ -24,24 +24,26 @@ func (g *Guard) CheckMayRun(uid int) error {
 // as another user. Typed text takes effect with the rights of that user. A job that belongs to the peer may
 // also run as another user, if an admin has chosen that user.
 func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.IsExternal() && each.RunsAs(j) != p.UID &&
+	if jobAccount := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.IsExternal() &&
+		jobAccount.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin) {
-		return g.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.RightAdmin)
+		return g.Rights.RefusalError(p, "typing into the terminal of job "+j.ID+", which runs as another user,",
+			control.RightAdmin)
 	}
 	return nil
 }
 
 // UserAndOwnerNames returns the name of the user that a job runs as. owner is the name of the user that
 // enqueued the job; "" if it is the same user.
-func (g *Guard) UserAndOwnerNames(j *queue.Job) (user, owner string) {
-	user = j.User
-	if user == "" || j.AsUID != nil {
+func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
+	runAsUser = j.User
+	if runAsUser == "" || j.AsUID != nil {
 		owner = g.Owners.UserName(j.UID)
-		user = cmp.Or(user, owner)
+		runAsUser = cmp.Or(runAsUser, owner)
 	}
-	if j.AsUID != nil && !j.State.Ended() && g.Owners.account.RunsAs(j) != *j.AsUID {
+	if j.AsUID != nil && !j.State.Ended() && g.Owners.jobAccount.RunsAs(j) != *j.AsUID {
 		// The job's user was chosen while run_as had another value, so it does not apply.
-		user = g.Owners.account.User
+		runAsUser = g.Owners.jobAccount.User
 	}
-	return user, owner
+	return runAsUser, owner
 }

@@ -109,15 +109,15 @@ func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 
 // hideValues replaces the values in the named fields of a spec by hiddenValue. It returns the names of the
 // fields that had values.
-func hideValues(spec map[string]any, fields ...string) (hidden []string) {
+func hideValues(spec map[string]any, fields ...string) (hiddenFields []string) {
 	for _, field := range fields {
 		env, _ := spec[field].(map[string]string)
 		for name := range env {
 			env[name] = hiddenValue
 		}
 		if len(env) > 0 {
-			hidden = append(hidden, field)
+			hiddenFields = append(hiddenFields, field)
 		}
 	}
-	return hidden
+	return hiddenFields
 }

@@ -36,7 +36,8 @@ func TestHiddenPartsAppearInNoField(t *testing.T) {
 			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
 			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) control.JobDetail {
-		return control.JobDetail{Job: control.ViewJob(&j, control.JobViewContext{User: "me"}), Output: canary, Stderr: canary,
+		return control.JobDetail{Job: control.ViewJob(&j, control.JobViewContext{RunAsUser: "me"}),
+			Output: canary, Stderr: canary,
 			Spec: queue.SpecOf(&j).GivenFields(),
 			History: []control.Attempt{control.ViewAttempt(&queue.Attempt{Number: 1, ExitCode: 127,
 				Error: "cannot start " + canary})}}

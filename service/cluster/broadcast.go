@@ -48,16 +48,16 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.LeaseValid })
 	list := make([]NodeResult[R], len(nodes))
 	slots := make(chan struct{}, maxParallelRequests)
-	var all sync.WaitGroup
+	var requests sync.WaitGroup
 	for i, n := range nodes {
 		slots <- struct{}{}
-		all.Go(func() {
+		requests.Go(func() {
 			defer func() { <-slots }()
 			list[i].Node = n
 			list[i].Answered, list[i].Err = r.send(ctx, n.ID, req, &list[i].Result)
 		})
 	}
-	all.Wait()
+	requests.Wait()
 	return list
 }
 
@@ -71,12 +71,12 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 		return r.Pool.WaitIdle(ctx)
 	}
 	for {
-		var state control.DrainResult
-		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, IsSlow: true}, &state)
+		var drainResult control.DrainResult
+		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, IsSlow: true}, &drainResult)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
 			return nil
-		case err != nil || state.Running == 0:
+		case err != nil || drainResult.Running == 0:
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
 }
 
 // LostNodeProblems returns a problem for each node that has disappeared without a normal stop.
-func (l *NodeList) LostNodeProblems(ctx context.Context) (list []string) {
+func (l *NodeList) LostNodeProblems(ctx context.Context) (problems []string) {
 	if l.Cluster == nil {
 		return nil
 	}
@@ -115,9 +115,10 @@ func (l *NodeList) LostNodeProblems(ctx context.Context) (list []string) {
 	}
 	for i := range nodes {
 		if n := &nodes[i]; !n.IsSelf && !n.LeaseValid && !n.Stopped {
-			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
-				"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.QuoteShellWord(n.Name)))
+			problems = append(problems,
+				fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
+					"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.QuoteShellWord(n.Name)))
 		}
 	}
-	return list
+	return problems
 }

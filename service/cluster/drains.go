@@ -41,16 +41,16 @@ func (d *DrainState) isDrained() bool {
 // beginRead must be called before a read of this node's drain from the store. The returned function records the
 // result of that read. Reads may finish in another order than they began. So that function ignores a result if
 // the result of a later read was already recorded.
-func (d *DrainState) beginRead() (record func(on bool)) {
+func (d *DrainState) beginRead() (record func(isDrained bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.startedReads++
 	number := d.startedReads
-	return func(on bool) {
+	return func(isDrained bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if number > d.lastAppliedRead {
-			d.lastAppliedRead, d.nodeDrained = number, on
+			d.lastAppliedRead, d.nodeDrained = number, isDrained
 		}
 	}
 }
@@ -67,10 +67,10 @@ func (d *DrainState) EndDrainCommand(node string) string {
 
 // BeginDrainRead must be called before each read of this node's drain from the store. The caller passes the
 // result of the read to the returned function, which records this result and applies it to the pool.
-func (d *Drainer) BeginDrainRead() (record func(on bool)) {
+func (d *Drainer) BeginDrainRead() (record func(isDrained bool)) {
 	setNodeDrain := d.DrainState.beginRead()
-	return func(on bool) {
-		setNodeDrain(on)
+	return func(isDrained bool) {
+		setNodeDrain(isDrained)
 		d.ApplyDrain()
 	}
 }

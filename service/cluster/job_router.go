@@ -25,7 +25,7 @@ import (
 // For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
 // request "cancel" for B in the database and waits for the answer (Forward). B reads the request, executes it
 // like a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease
-// expires (watchNode). Once another node has taken over the job, A repeats the request.
+// expires (cancelWhenNodeLost). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
 	*NodeList
 	NodeRequests      store.NodeRequests // nil if Cluster is nil
@@ -65,10 +65,10 @@ const (
 )
 
 // Forward sends a request to the other node that holds the job's lease, and decodes the answer into result.
-// held is false if no other node holds the lease; no request is sent then. If the holder is lost during a
-// request with AwaitsAttemptEnd, Forward waits until another node or no node holds the lease, and repeats the
+// leasedElsewhere is false if no other node holds the lease; no request is sent then. If the holder is lost during
+// a request with AwaitsAttemptEnd, Forward waits until another node or no node holds the lease, and repeats the
 // request.
-func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
+func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
 		node, err := r.Cluster.LeaseHolder(ctx, seq)
@@ -84,9 +84,9 @@ func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result 
 }
 
 // send sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It stops
-// waiting and returns an error when the node's lease has expired. answered is true if the result or the error
-// comes from the node.
-func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (answered bool, err error) {
+// waiting and returns an error when the node's lease has expired. hasAnswered is true if the result or the
+// error comes from the node.
+func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (hasAnswered bool, err error) {
 	peer := control.PeerFrom(ctx)
 	req.UID, req.PID, req.Right = peer.UID, peer.PID, peer.Right
 	text, err := json.Marshal(req)
@@ -102,7 +102,7 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go r.watchNode(ctx, node, cancel)
+	go r.cancelWhenNodeLost(ctx, node, cancel)
 	raw, err := r.NodeRequests.SendRequest(ctx, node, text, req.IsSlow)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
@@ -119,9 +119,9 @@ const maxRemoteWaits = 16
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// watchNode cancels a request to a node once the node's lease has expired or the node was removed. The cause is a
-// nodeLostError. watchNode returns when ctx ends.
-func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
+// cancelWhenNodeLost cancels a request to a node once the node's lease has expired or the node was removed. The
+// cause is a nodeLostError. cancelWhenNodeLost returns when ctx ends.
+func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -25,16 +25,16 @@ type LeaseKeeper struct {
 	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreFileName is the name of a file in the state directory. The file names the server database that last held
+// StoreIDFileName is the name of a file in the state directory. The file names the server database that last held
 // the queue. An empty file means that the queue was in the state directory. The file's modification time is
 // when the queue first used the directory. Older output files may belong to another queue. Without the file,
 // the queue has used the directory from the beginning.
-const StoreFileName = "store.id"
+const StoreIDFileName = "store.id"
 
 // DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that the
 // queue has used the directory from the beginning.
 func DirFirstUsedAt(dir string) time.Time {
-	info, err := os.Stat(filepath.Join(dir, StoreFileName))
+	info, err := os.Stat(filepath.Join(dir, StoreIDFileName))
 	if err != nil {
 		return time.Time{}
 	}

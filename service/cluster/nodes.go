@@ -29,12 +29,12 @@ type NodeList struct {
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
-func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error) {
+func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err error) {
 	for after := ""; l.Cluster != nil; {
 		page, err := l.Cluster.Nodes(ctx, after)
-		list = append(list, page...)
+		nodes = append(nodes, page...)
 		if err != nil || len(page) < store.MaxNodesPage {
-			return list, err
+			return nodes, err
 		}
 		after = page[len(page)-1].Name
 	}
@@ -60,7 +60,7 @@ func (l *NodeList) currentLoad() store.Load {
 
 // OtherNodesThroughput returns the number of attempts that ended on the other nodes in the last minute, in
 // total and by queue. If the store does not answer within BroadcastTimeout, it returns zero values.
-func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue map[string]int) {
+func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue map[string]int) {
 	byQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOthers() {
 		return 0, byQueue
@@ -73,31 +73,31 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 	}
 	for i := range nodes {
 		if n := &nodes[i]; n.LeaseValid && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
-			sum += n.EndedAttempts
+			total += n.EndedAttempts
 			for name, ended := range n.EndedByQueue {
 				byQueue[name] += ended
 			}
 		}
 	}
-	return sum, byQueue
+	return total, byQueue
 }
 
 // SetNodeNames sets in each view the name of the node that ran the job last, if several nodes share the queue.
 // If that is another node, it removes the names of the job's resource units, which only that node knows. If the
 // store does not answer, it sets no names.
-func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
+func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
-	for i := range views {
-		if views[i].StartedAt != 0 {
-			seqs = append(seqs, views[i].Seq)
+	for i := range jobs {
+		if jobs[i].StartedAt != 0 {
+			seqs = append(seqs, jobs[i].Seq)
 		}
 	}
 	if l.Cluster == nil || len(seqs) == 0 {
 		return
 	}
 	names, err := l.Cluster.LastNodeNames(ctx, seqs)
-	for i := range views {
-		if v := &views[i]; err == nil && names[v.Seq] != "" {
+	for i := range jobs {
+		if v := &jobs[i]; err == nil && names[v.Seq] != "" {
 			if v.Node = names[v.Seq]; v.Node != l.Node {
 				v.HeldUnits = nil
 			}

@@ -42,18 +42,18 @@ type outputPiece struct {
 	IsComplete bool          `json:"done,omitempty"` // the attempt prints nothing after Data
 }
 
-// errOutputNode says that the node with a job's output does not answer.
-var errOutputNode = queue.Errorf(queue.CodeUnavailable,
+// errOutputNodeUnavailable says that the node with a job's output does not answer.
+var errOutputNodeUnavailable = queue.Errorf(queue.CodeUnavailable,
 	"the node that has the job's output does not answer; see: queuectl node list")
 
 // readOnNode asks another node to read output, and returns the answer.
 func (r *JobRouter) readOnNode(ctx context.Context, node int64, p outputReadRequest) (piece *outputPiece, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNode)
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNodeUnavailable)
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, IsSlow: true}, piece)
 	if p.Ref != "" && IsNodeLost(err) { // final: another node never takes over an output file
-		err = errOutputNode
+		err = errOutputNodeUnavailable
 	}
 	return piece, err
 }

@@ -29,24 +29,24 @@ type Responder struct {
 	requestHandlers sync.WaitGroup // the goroutines that answer requests
 }
 
-// relayedKey is the context key under which the handler of a request from another node finds the Request.
-type relayedKey struct{}
+// relayedRequestKey is the context key under which the handler of a request from another node finds the Request.
+type relayedRequestKey struct{}
 
 // RelayedRequest reports whether the request of ctx comes from another node. The handler of a relayed request
-// acts on this node alone, even if the request concerns all nodes. states lists the states in which the request
-// may change a job; an empty list means every state.
-func RelayedRequest(ctx context.Context) (states []queue.State, relayed bool) {
-	req, relayed := ctx.Value(relayedKey{}).(*Request)
-	if relayed {
-		states = req.AllowedStates
+// acts on this node alone, even if the request concerns all nodes. allowedStates lists the states in which the
+// request may change a job; an empty list means every state.
+func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
+	req, isRelayed := ctx.Value(relayedRequestKey{}).(*Request)
+	if isRelayed {
+		allowedStates = req.AllowedStates
 	}
-	return states, relayed
+	return allowedStates, isRelayed
 }
 
 // MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns false
 // only for a request from another node that is about an earlier job with the same id.
 func MatchesRelayedJob(ctx context.Context, seq int64) bool {
-	req, _ := ctx.Value(relayedKey{}).(*Request)
+	req, _ := ctx.Value(relayedRequestKey{}).(*Request)
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
@@ -77,7 +77,8 @@ func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result 
 		return r.Router.readForOtherNode(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
-	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, &req.Request), r.API, req.Method, req.Params)
+	result, err = control.Dispatch(context.WithValue(ctx, relayedRequestKey{}, &req.Request), r.API,
+		req.Method, req.Params)
 	if err == control.ErrNoMethod {
 		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
 			"%q; upgrade node %[1]s", r.Node, queue.Clip(req.Method))
@@ -89,17 +90,17 @@ func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result 
 // cancels the requests whose senders have stopped waiting.
 func (r *Responder) startRequests(ctx context.Context) {
 	r.cancelAbandoned(ctx)
-	var list []store.NodeRequest
+	var requests []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
 			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next notification triggers another read of these requests
 			}
-			list = append(list, some...)
+			requests = append(requests, some...)
 		}
 	}
-	for _, one := range list {
+	for _, one := range requests {
 		timeoutCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 		r.requestCancels.Store(one.Number, cancel)
 		r.requestHandlers.Go(func() {
@@ -128,16 +129,16 @@ func (r *Responder) startRequests(ctx context.Context) {
 
 // cancelAbandoned cancels the requests whose senders have stopped waiting for the answer.
 func (r *Responder) cancelAbandoned(ctx context.Context) {
-	var started []int64
+	var requestNumbers []int64
 	r.requestCancels.Range(func(n, _ any) bool {
-		started = append(started, n.(int64))
+		requestNumbers = append(requestNumbers, n.(int64))
 		return true
 	})
-	if len(started) == 0 {
+	if len(requestNumbers) == 0 {
 		return
 	}
 	wanted, err := r.Router.NodeRequests.AwaitedRequests(ctx)
-	for _, n := range started {
+	for _, n := range requestNumbers {
 		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
 		}

@@ -32,29 +32,29 @@ type Examiner struct {
 const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
-func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
-	error) {
-	var list []store.Finding
+func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, reportProgress func(control.Progress) error) (
+	control.Diagnosis, error) {
+	var findings []store.Finding
 	if known, can := x.Store.(store.Examiner); can {
-		list = known.Examine(ctx)
+		findings = known.Examine(ctx)
 	}
 	if x.Maintainer == nil { // a store in files checks the state directory in Examine
-		list = append(list, x.ExamineStoreDir(x.Paths.StateDir)...)
+		findings = append(findings, x.ExamineStoreDir(x.Paths.StateDir)...)
 	}
 	mode, _ := x.Settings.Current().SocketPermissions()
 	if x.SocketInherited() {
 		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
-	list = slices.Concat(list, ExaminePaths(x.Paths, mode), x.ExamineAccess(),
+	findings = slices.Concat(findings, ExaminePaths(x.Paths, mode), x.ExamineAccess(),
 		ExamineStoreFile(x.Settings.Current().StoreFile), x.ExamineOwners(ctx), x.examineUsers(), x.examinePrograms(),
 		x.examineRunners(), x.examineLauncher(), x.examineEnforcement(ctx), examineResourceLimits(x.Settings.Current()),
-		x.examineInherited(), x.ExamineBoot())
+		x.examineInheritedLimits(), x.ExamineBoot())
 	if problems, failing := x.Problems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {
 			level = store.LevelFailure
 		}
-		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
+		findings = append(findings, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
 			Advice: "see: queuectl status"})
 	}
 	if p.Verify && x.Maintainer == nil {
@@ -68,7 +68,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.Progress{DoneBytes: done, Total: total})
+			return reportProgress(control.Progress{DoneBytes: done, Total: total})
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
@@ -78,16 +78,16 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		if err != nil {
 			return control.Diagnosis{}, err
 		}
-		list = append(list, found...)
+		findings = append(findings, found...)
 	}
-	return Diagnose(list), nil
+	return Diagnose(findings), nil
 }
 
 // Diagnose summarizes findings. It lists a finding once, even if several checks have found it.
-func Diagnose(list []store.Finding) control.Diagnosis {
+func Diagnose(findings []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.LevelOK)}
-	for i, f := range list {
-		if slices.Contains(list[:i], f) {
+	for i, f := range findings {
+		if slices.Contains(findings[:i], f) {
 			continue // the quick and the thorough check have both found this
 		}
 		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
@@ -108,17 +108,17 @@ func (x *Examiner) ExamineAccess() []store.Finding {
 	return nil
 }
 
-// examineInherited reports restrictions that the service inherited from the process that started it.
-func (x *Examiner) examineInherited() (list []store.Finding) {
+// examineInheritedLimits reports restrictions that the service inherited from the process that started it.
+func (x *Examiner) examineInheritedLimits() (findings []store.Finding) {
 	for _, attribute := range x.InheritedRestrictions {
-		list = append(list, store.Finding{
+		findings = append(findings, store.Finding{
 			Check: "start", Level: store.LevelWarning,
 			Message: attribute + "; the service inherited this from the process that started it",
 			Advice: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
 				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}
-	return list
+	return findings
 }
 
 // ExamineStoreFile reports whether other accounts can read the file with the database URL, which may contain a
@@ -156,9 +156,9 @@ func (x *Examiner) examinePrograms() (list []store.Finding) {
 }
 
 // describeEnforcement describes how the output, run time and process tree of jobs are limited on this machine.
-// grouped says whether control groups enforce the limits.
-func (x *Examiner) describeEnforcement(grouped bool) string {
-	if grouped {
+// hasCgroups says whether control groups enforce the limits.
+func (x *Examiner) describeEnforcement(hasCgroups bool) string {
+	if hasCgroups {
 		return enforcementWithCgroupsText
 	}
 	if x.RunnerLocation.SpawnSocket != "" && x.SystemdUnit != "" {
@@ -180,27 +180,28 @@ func EndRunnerAdvice(pid int64) string {
 // examineRunners reports runners that do not answer.
 func (x *Examiner) examineRunners() []store.Finding {
 	live, unresponsive := x.Pool.CheckRunners(runnerReplyTimeout)
-	var list []store.Finding
+	var findings []store.Finding
 	for _, pid := range unresponsive {
-		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.RunnerText(pid) +
-			" does not answer, so the state of its jobs is unknown", Advice: EndRunnerAdvice(pid)})
+		findings = append(findings, store.Finding{Check: "runner", Level: store.LevelFailure,
+			Message: worker.RunnerText(pid) + " does not answer, so the state of its jobs is unknown",
+			Advice:  EndRunnerAdvice(pid)})
 	}
-	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK,
+	if len(findings) == 0 {
+		findings = append(findings, store.Finding{Check: "runner", Level: store.LevelOK,
 			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkers())})
 	}
-	return list
+	return findings
 }
 
 // ProgramFiles describes the files of the service's program and of the given runner program. It omits missing files.
-func ProgramFiles(runner string) (list []parts.ProgramFile) {
+func ProgramFiles(runner string) (files []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {
 		if info, err := os.Stat(path); err == nil {
-			list = append(list, parts.ProgramFile{Path: path, Info: info})
+			files = append(files, parts.ProgramFile{Path: path, Info: info})
 		}
 	}
-	return list
+	return files
 }
 
 // ErrNoFiles is the error of an operation that needs the store's files, if the store is a database server.
@@ -254,13 +255,13 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 }
 
 // examineUsers reports the users whose jobs have almost used up their quota of bytes.
-func (x *Examiner) examineUsers() (list []store.Finding) {
+func (x *Examiner) examineUsers() (findings []store.Finding) {
 	most := x.Quota.MaxBytesPerUser()
 	for _, u := range x.Quota.NearQuota() {
-		list = append(list, store.Finding{Check: "users", Level: store.LevelWarning,
+		findings = append(findings, store.Finding{Check: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
 				x.Owners.UserName(u.UID), u.Bytes, most),
 			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
-	return list
+	return findings
 }

@@ -29,22 +29,22 @@ import (
 type fakeStore struct {
 	store.Store
 	store.Maintainer
-	quick, thorough           []store.Finding
-	verifyErr                 error
-	spaceErr, slowErr, walErr error
-	verifyCount               int // number of calls of Verify
+	quickFindings, thoroughFindings []store.Finding
+	verifyErr                       error
+	spaceErr, slowErr, walErr       error
+	verifyCount                     int // number of calls of Verify
 }
 
-func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quick }
+func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quickFindings }
 func (s *fakeStore) SpaceError() error                       { return s.spaceErr }
 func (s *fakeStore) SlowCommitError() error                  { return s.slowErr }
 func (s *fakeStore) CheckpointError() error                  { return s.walErr }
 
 // Verify implements store.Maintainer.
-func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done, of int64) error) ([]store.Finding,
-	error) {
+func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, reportProgress func(done, total int64) error) (
+	[]store.Finding, error) {
 	s.verifyCount++
-	return s.thorough, errors.Join(s.verifyErr, each(1, 2))
+	return s.thoroughFindings, errors.Join(s.verifyErr, reportProgress(1, 2))
 }
 
 // newExaminer returns an Examiner for a service whose queue is in s. The service has no workers and runs no
@@ -86,13 +86,13 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 }
 
 // diagnose runs the Examiner, and returns the level of the diagnosis and the findings of one check.
-func diagnose(t *testing.T, d *Examiner, verify bool, check string) (level string, list []control.Finding) {
+func diagnose(t *testing.T, d *Examiner, verify bool, checkName string) (level string, findings []control.Finding) {
 	t.Helper()
 	got, err := d.Doctor(t.Context(), control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got.Level, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != check })
+	return got.Level, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != checkName })
 }
 
 // The level of a diagnosis is that of its worst finding. Equal findings appear once.
@@ -123,8 +123,8 @@ func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 // A finding of both appears once.
 func TestDoctorAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
-			thorough: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"},
+		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
+			thoroughFindings: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"},
 				{Check: "data", Level: store.LevelFailure, Message: "two"}}}
 		d := newExaminer(t, s)
 		if _, list := diagnose(t, d, false, "data"); len(list) != 1 || s.verifyCount != 0 {
@@ -140,7 +140,7 @@ func TestDoctorAsksTheStore(t *testing.T) {
 // disk does not answer, the check is not tried.
 func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
+		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
 			verifyErr: queue.Errorf(queue.CodeNoSpace, "the disk is full")}
 		d := newExaminer(t, s)
 		_, list := diagnose(t, d, true, "integrity")

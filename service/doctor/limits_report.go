@@ -14,22 +14,22 @@ import (
 const limitReportTimeout = 5 * time.Second
 
 // UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If
-// no runner has reported yet, it returns all limits of the jobs. If require is set and the list is not empty,
+// no runner has reported yet, it returns all limits of the jobs. If required is true and the list is not empty,
 // it returns an error instead.
-func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
+func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, required bool) (names []string,
 	err error) {
 	if !queue.HasAnyLimit(jobs) {
 		return nil, nil
 	}
 	wait := limitReportTimeout
-	if !require {
+	if !required {
 		// Wait for a runner's report only until limitReportTimeout after the service's start.
 		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
 	known, ok := h.Pool.LimitEnforcements(timeoutCtx)
-	if !ok && require {
+	if !ok && required {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
@@ -37,22 +37,22 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	for _, short := range lacks {
 		names = append(names, short.Limit)
 	}
-	if require && len(lacks) > 0 {
+	if required && len(lacks) > 0 {
 		return nil, limitError(lacks, len(jobs))
 	}
 	return names, nil
 }
 
-// limitError returns the error for limits that the user requires but this machine does not enforce. jobs is the
-// number of jobs in the request.
-func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
-	short := lacks[0]
+// limitError returns the error for limits that the user requires but this machine does not enforce. jobCount is
+// the number of jobs in the request.
+func limitError(unenforced []queue.UnenforcedLimit, jobCount int) error {
+	short := unenforced[0]
 	what, leaveOut := "this limit is not enforced on this machine", "this limit"
 	if short.Extent == queue.EnforcedPerProcess {
 		what = "on this machine, this limit applies to each process of a job, not to the whole job"
 	}
 	what += " (" + short.Mechanism + ")"
-	for _, other := range lacks[1:] {
+	for _, other := range unenforced[1:] {
 		extent := "is not enforced either"
 		switch {
 		case other.Extent == queue.EnforcedPerProcess:
@@ -66,7 +66,7 @@ func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out %s or parameter \"require_limits\"; "+
 		"see: queuectl doctor", what, leaveOut)
 	e.Field = short.Limit
-	if jobs > 1 {
+	if jobCount > 1 {
 		return e.WithIndex(short.JobIndex + 1)
 	}
 	return e
@@ -74,7 +74,7 @@ func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 
 // examineEnforcement reports how this machine enforces each limit. It warns of the limits for which
 // --require-limits rejects jobs.
-func (x *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
+func (x *Examiner) examineEnforcement(ctx context.Context) (findings []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()
 	known, ok := x.Pool.LimitEnforcements(timeoutCtx)
@@ -85,11 +85,12 @@ func (x *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
-	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: x.describeEnforcement(grouped)})
+	findings = append(findings, store.Finding{Check: "enforcement", Level: store.LevelOK,
+		Message: x.describeEnforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
-		list = append(list, enforcementFinding(e))
+		findings = append(findings, enforcementFinding(e))
 	}
-	return list
+	return findings
 }
 
 // enforcementFinding returns the finding about one limit.

@@ -52,21 +52,21 @@ func CheckFileLimits() error {
 
 // MaxConnections returns the maximum numbers of connections, in total and per user. If the process may open too
 // few files for the numbers in the settings, it reduces both in the same proportion.
-func MaxConnections(c *config.Config) (all, user int) {
-	all, user = c.MaxConnections, c.MaxConnectionsPerUser
+func MaxConnections(c *config.Config) (total, perUser int) {
+	total, perUser = c.MaxConnections, c.MaxConnectionsPerUser
 	n, ok := softLimit(unix.RLIMIT_NOFILE)
-	if room := max(int64(n)-serviceDescriptors, minConnections); ok && room < int64(all) {
-		user = max(1, int(int64(user)*room/int64(all)))
-		all = int(room)
+	if room := max(int64(n)-serviceDescriptors, minConnections); ok && room < int64(total) {
+		perUser = max(1, int(int64(perUser)*room/int64(total)))
+		total = int(room)
 	}
-	return all, user
+	return total, perUser
 }
 
 // examineResourceLimits reports resource limits of this process that are too low for the settings.
-func examineResourceLimits(c *config.Config) (list []store.Finding) {
-	warn := func(next, format string, args ...any) {
-		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...),
-			Advice: next})
+func examineResourceLimits(c *config.Config) (findings []store.Finding) {
+	warn := func(advice, format string, args ...any) {
+		findings = append(findings, store.Finding{Check: "limits", Level: store.LevelWarning,
+			Message: fmt.Sprintf(format, args...), Advice: advice})
 	}
 	n, ok := softLimit(unix.RLIMIT_NOFILE)
 	if need := uint64(serviceDescriptors + c.WorkerCount()*descriptorsPerJob); ok && n < need {
@@ -84,10 +84,10 @@ func examineResourceLimits(c *config.Config) (list []store.Finding) {
 			"files are limited to %s, so new jobs are refused once the database file is nearly that large",
 			queue.DescribeSize(int64(n)))
 	}
-	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "limits", Level: store.LevelOK,
+	if len(findings) == 0 {
+		findings = append(findings, store.Finding{Check: "limits", Level: store.LevelOK,
 			Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(),
 				c.MaxConnections)})
 	}
-	return list
+	return findings
 }

@@ -16,7 +16,7 @@ const enforcementWithCgroupsText = enforcementText
 func CheckFileLimits() error { return nil }
 
 // MaxConnections returns the maximum numbers of connections in the settings, in total and per user.
-func MaxConnections(c *config.Config) (all, user int) {
+func MaxConnections(c *config.Config) (total, perUser int) {
 	return c.MaxConnections, c.MaxConnectionsPerUser
 }
 

@@ -17,22 +17,22 @@ import (
 )
 
 // ExaminePaths reports access of other accounts to the socket, the output files and the state directory, if
-// they should not have it. socket is the mode that the control socket may have.
-func ExaminePaths(p config.Paths, socket fs.FileMode) []store.Finding {
-	var list []store.Finding
+// they should not have it. socketMode is the mode that the control socket may have.
+func ExaminePaths(p config.Paths, socketMode fs.FileMode) []store.Finding {
+	var findings []store.Finding
 	for _, c := range []struct {
 		path string
 		mode fs.FileMode
-	}{{p.Socket, socket}, {cluster.RunnersDir(p), 0o700},
+	}{{p.Socket, socketMode}, {cluster.RunnersDir(p), 0o700},
 		{filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.LevelFailure,
+			findings = append(findings, store.Finding{Check: "permissions", Level: store.LevelFailure,
 				Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
 				Advice:  fmt.Sprintf("run: chmod %03o %s", c.mode, queue.QuoteShellWord(c.path))})
 		}
 	}
-	return append(list, examineStateDir(p)...)
+	return append(findings, examineStateDir(p)...)
 }
 
 // examineStateDir warns if other accounts can list the state directory. It checks only a directory that belongs

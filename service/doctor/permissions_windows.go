@@ -16,17 +16,17 @@ import (
 // system, administrators, and the account or user of the service. It does not check the control pipe.
 func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
 	dir := p.StateDir
-	var others []string
+	var otherAccounts []string
 	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
-		others, err = accounts.OtherAccountsWithRights(sd, anyAccess, 0)
+		otherAccounts, err = accounts.OtherAccountsWithRights(sd, anyAccess, 0)
 	}
 	switch {
 	case err != nil:
 		return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: err.Error()}}
-	case len(others) > 0:
+	case len(otherAccounts) > 0:
 		return []store.Finding{{Check: "permissions", Level: store.LevelFailure,
-			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")),
+			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(otherAccounts, ", ")),
 			Advice: fmt.Sprintf(
 				`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
 	}

@@ -59,9 +59,9 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory makes look-ups of users wait until the callback returns. They answer that the user is unknown.
-func blockDirectory(d *accounts.Directory, wait func()) {
-	d.LookupFunc = func(string, string) (string, error) { wait(); return "", nil }
+// blockDirectory makes look-ups of users wait until waitForRelease returns. They answer that the user is unknown.
+func blockDirectory(d *accounts.Directory, waitForRelease func()) {
+	d.LookupFunc = func(string, string) (string, error) { waitForRelease(); return "", nil }
 }
 
 // While a change of one setting waits for a directory of users that hangs, another setting can be changed.

@@ -88,13 +88,15 @@ func TestRefusalsHelp(t *testing.T) {
 			`; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
-		if err := s.Rights.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied ||
+		if err := s.Rights.RefusalError(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) ||
+			e.Code != queue.CodeDenied ||
 			e.Message != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
 	own := newSettingsRig(t)
-	if err := own.Rights.Refuse(peer(61300, control.RightNone), "", control.RightRead); !strings.Contains(err.Error(),
+	if err := own.Rights.RefusalError(peer(61300, control.RightNone), "",
+		control.RightRead); !strings.Contains(err.Error(),
 		"which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+
 			"; ask an admin to grant you a right in the section [access]") {
 		t.Errorf("for a user's own service: %v", err)

@@ -47,14 +47,14 @@ type API struct {
 	*parts.Dependencies
 	FrontParts
 	examiner        *doctor.Examiner
-	waits           *reasons.Finder // finds the reasons why jobs wait
-	page            *dashboard.Server
+	reasonFinder    *reasons.Finder // finds the reasons why jobs wait
+	dashboardServer *dashboard.Server
 	terminalClients terminalClients
 	lastLineLimiter *fair.Limiter // allows one request per user to read last lines
 	runNextBatches  runNextBatches
 	settingsChanged chan struct{} // wake-up: settings have changed
 
-	// mustReapplyShared makes the next applyShared apply the stored settings even if they are unchanged;
+	// mustReapplyShared makes the next applySharedSettings apply the stored settings even if they are unchanged;
 	// guarded by Lock.
 	mustReapplyShared bool
 	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
@@ -68,19 +68,20 @@ func New(d *parts.Dependencies, f FrontParts) *API {
 	h := &API{
 		Dependencies: d, FrontParts: f, settingsChanged: make(chan struct{}, 1),
 		lastLineLimiter: fair.NewLimiter(fair.Bound{Max: 1}),
-		page: dashboard.New(dashboard.Options{ // closed until ApplyWebSettings opens it
+		dashboardServer: dashboard.New(dashboard.Options{ // closed until ApplyWebSettings opens it
 			ClientAs: f.ClientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
 			Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
 			Listeners: f.WebListeners, Log: d.Log,
 		}),
 		examiner: &doctor.Examiner{HealthCheck: health, SocketInherited: f.Endpoint.SocketInherited},
 	}
-	h.waits = &reasons.Finder{HealthCheck: health, RuleOf: h.ruleOf}
+	h.reasonFinder = &reasons.Finder{HealthCheck: health, RuleOf: h.ruleOf}
 	return h
 }
 
 // Doctor implements control.API.
-func (h *API) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
+func (h *API) Doctor(ctx context.Context, p control.Doctor, reportProgress func(control.Progress) error) (
+	control.Diagnosis,
 	error) {
-	return h.examiner.Doctor(ctx, p, each)
+	return h.examiner.Doctor(ctx, p, reportProgress)
 }

@@ -16,7 +16,7 @@ const maxBackupPieceBytes = 256 << 10
 
 // Backup implements control.API.
 func (h *API) Backup(ctx context.Context, _ control.NoParams,
-	each func(control.BackupPiece) error) (control.BackupEnd, error) {
+	handlePiece func(control.BackupPiece) error) (control.BackupEnd, error) {
 	if err := h.Guard.Audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
@@ -30,7 +30,7 @@ func (h *API) Backup(ctx context.Context, _ control.NoParams,
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.BackupPiece{DoneBytes: done, TotalBytes: total})
+			return handlePiece(control.BackupPiece{DoneBytes: done, TotalBytes: total})
 		})
 	if err != nil {
 		return control.BackupEnd{}, err
@@ -42,7 +42,8 @@ func (h *API) Backup(ctx context.Context, _ control.NoParams,
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], DoneBytes: sent, TotalBytes: made.Size()}); failed != nil {
+			if failed := handlePiece(control.BackupPiece{Base64: piece[:n], DoneBytes: sent,
+				TotalBytes: made.Size()}); failed != nil {
 				return control.BackupEnd{}, failed
 			}
 		}

@@ -29,9 +29,9 @@ const (
 // bulkVerb is a change that a request makes to each of several jobs.
 type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// apply changes a job whose lease no other node holds. If onlyStates is not empty, apply changes the job
+	// apply changes a job whose lease no other node holds. If allowedStates is not empty, apply changes the job
 	// only in one of these states.
-	apply func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error
+	apply func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
 	localOnly bool // call apply on this node, even if another node holds the job
 
@@ -39,11 +39,11 @@ type bulkVerb struct {
 	// the same method. The function remoteParams gets a selection of this job and returns the parameters of the
 	// request. If it is nil, the selection is the parameters.
 	remoteMethod     string
-	remoteParams     func(one control.Selection) any
+	remoteParams     func(selection control.Selection) any
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
 	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	onlyReturnsJob bool // the other node returns the job to the queue, then this node calls apply
+	remoteOnlyReturnsJob bool // the other node returns the job to the queue, then this node calls apply
 }
 
 // applyToIDs applies a verb to the jobs with these ids, like applyToRefs. The jobs may be in any state. For a
@@ -67,15 +67,15 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 	return b.awaitResults(ctx.Err())
 }
 
-// applyToRefs applies a verb to jobs and returns the results in the order of the request. If onlyStates is not
+// applyToRefs applies a verb to jobs and returns the results in the order of the request. If allowedStates is not
 // empty, it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
 func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
-	onlyStates []queue.State) (control.BulkResult, error) {
+	allowedStates []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := h.newBulkOperation(ctx, v, ids, onlyStates)
+	b := h.newBulkOperation(ctx, v, ids, allowedStates)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
 		b.startChange(i, refs[i], nil)
 	}
@@ -99,22 +99,22 @@ func (h *API) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, 
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	h          *API
-	ctx        context.Context
-	peer       control.Peer
-	verb       *bulkVerb
-	onlyStates []queue.State // see bulkVerb.apply
-	ids        []string
-	errs       []error       // results, in the order of ids
-	slots      chan struct{} // semaphore that limits concurrent changes
-	calls      sync.WaitGroup
+	api            *API
+	ctx            context.Context
+	peer           control.Peer
+	verb           *bulkVerb
+	allowedStates  []queue.State // see bulkVerb.apply
+	ids            []string
+	errs           []error       // results, in the order of ids
+	semaphore      chan struct{} // semaphore that limits concurrent changes
+	runningChanges sync.WaitGroup
 }
 
 // newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
 func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
-	onlyStates []queue.State) *bulkOperation {
-	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: onlyStates, ids: ids,
-		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
+	allowedStates []queue.State) *bulkOperation {
+	return &bulkOperation{api: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates, ids: ids,
+		errs: make([]error, len(ids)), semaphore: make(chan struct{}, maxParallelChanges)}
 }
 
 // startChange starts to apply the verb to the i-th job, within the user's limit of goroutines. If err is not
@@ -125,26 +125,26 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.h.Guard.CheckMayAct(&b.peer, b.verb.method, j)
+		err = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
 	}
 	select {
-	case b.slots <- struct{}{}:
+	case b.semaphore <- struct{}{}:
 	case <-b.ctx.Done():
 		return
 	}
 	do := func() {
-		defer func() { <-b.slots }()
+		defer func() { <-b.semaphore }()
 		b.errs[i] = b.changeJob(j)
 	}
-	end, ok := b.h.UserLimits.AcquireHelper(b.ctx)
+	end, ok := b.api.UserLimits.AcquireHelper(b.ctx)
 	if !ok {
 		do()
 		return
 	}
-	b.calls.Go(func() {
+	b.runningChanges.Go(func() {
 		defer end()
 		do()
 	})
@@ -157,7 +157,7 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 		if done, err := b.changeOnOtherNode(j); done || err != nil {
 			return err
 		}
-		err := b.verb.apply(b.ctx, j, b.onlyStates)
+		err := b.verb.apply(b.ctx, j, b.allowedStates)
 		if !errors.Is(err, store.ErrLeased) {
 			return err
 		}
@@ -176,13 +176,13 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 	if v.localOnly {
 		return false, nil
 	}
-	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, AllowedStates: b.onlyStates,
+	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, AllowedStates: b.allowedStates,
 		AwaitsAttemptEnd: v.awaitsAttemptEnd}
 	if v.remoteParams != nil {
 		req.Params = v.remoteParams(one)
 	}
 	var result control.BulkResult
-	held, err := b.h.Router.Forward(b.ctx, j.Seq, req, &result)
+	held, err := b.api.Router.Forward(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err
@@ -191,25 +191,25 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 	case len(result.DoneIDs) == 0:
 		return true, store.ErrStateChanged
 	}
-	return !v.onlyReturnsJob, nil
+	return !v.remoteOnlyReturnsJob, nil
 }
 
 // awaitResults waits for the started changes and returns their results. err is the reason why some changes were
 // not started; nil if all were started.
 func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
-	b.calls.Wait()
+	b.runningChanges.Wait()
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	if err != nil {
 		return v, err
 	}
 	for i, err := range b.errs {
-		var refused *queue.Error
+		var refusal *queue.Error
 		switch {
 		case err == nil:
 			v.DoneIDs = append(v.DoneIDs, b.ids[i])
 		case errors.Is(err, store.ErrStateChanged): // the job no longer matches the selection
-		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refusals = append(v.Refusals, newRefusal(b.ids[i], refused))
+		case errors.As(err, &refusal) && refusal.Code != queue.CodeOutcomeUnknown:
+			v.Refusals = append(v.Refusals, newRefusal(b.ids[i], refusal))
 		default:
 			return v, err
 		}

@@ -23,29 +23,29 @@ func (h *API) ChangeSignal() <-chan struct{} { return h.settingsChanged }
 
 // applySettings applies changed settings to all parts of the service and to the store. It returns a message
 // that says which changes are not in effect yet and why; "" if all are.
-func (h *API) applySettings(ctx context.Context) (pending string) {
+func (h *API) applySettings(ctx context.Context) (pendingMessage string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := h.applyToStore(ctx); err != nil {
-		pending = fmt.Sprintf("the settings for job order, user limits, resources and hooks could not all be applied (%v); "+
-			"to apply them, run: queuectl reload", err)
+		pendingMessage = fmt.Sprintf("the settings for job order, user limits, resources and hooks "+
+			"could not all be applied (%v); to apply them, run: queuectl reload", err)
 		h.Log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
 			"them, run: queuectl reload", "error", err)
 	}
-	return cmp.Or(pending, h.applyLocally())
+	return cmp.Or(pendingMessage, h.applyLocally())
 }
 
-// applyLocally applies the settings to all parts except the store. pending says what is not in effect yet.
-func (h *API) applyLocally() (pending string) {
+// applyLocally applies the settings to all parts except the store. pendingMessage says what is not in effect yet.
+func (h *API) applyLocally() (pendingMessage string) {
 	h.Endpoint.UpdateAccess()
-	pending = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
+	pendingMessage = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
 	queue.TrySend(h.settingsChanged, struct{}{})
 	if n := h.Settings.Current().WorkerCount(); n != h.Pool.WantedWorkers() {
 		h.Pool.SetWantedWorkers(n)
 		h.LeaseKeeper.AnnounceWorkers()
-		return pending
+		return pendingMessage
 	}
 	h.Pool.ResendSetup()
-	return pending
+	return pendingMessage
 }
 
 // applyToStore passes the settings to the store.
@@ -56,13 +56,13 @@ func (h *API) applyToStore(ctx context.Context) error {
 }
 
 // ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in
-// effect. pending says what is not in effect yet.
-func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
+// effect. pendingMessage says what is not in effect yet.
+func (h *API) ReloadSettings(ctx context.Context) (pendingMessage string, err error) {
 	h.BeforeReload()
 	defer h.AfterReload()
 	defer h.Owners.RequestOwnerCheck()
-	err = h.Lock.With(ctx, func() (err error) {
-		pending, err = h.rereadSettings(ctx)
+	err = h.Lock.RunLocked(ctx, func() (err error) {
+		pendingMessage, err = h.rereadSettings(ctx)
 		return err
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
 	if unknown := h.Rights.UnknownNamesMessage(); unknown != "" {
 		h.Log.Warn(unknown)
 	}
-	return pending, nil
+	return pendingMessage, nil
 }
 
 // reopenLogs opens a new log file if the old one was moved, for example by logrotate. It makes the runners do
@@ -89,9 +89,9 @@ func (h *API) reopenLogs() {
 	h.RunnerLocation.ReopenLogs()
 }
 
-// rereadSettings reads the settings file and the stored settings, and applies them. pending says what is not
-// in effect yet. The caller holds the settings lock.
-func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
+// rereadSettings reads the settings file and the stored settings, and applies them. pendingMessage says what is
+// not in effect yet. The caller holds the settings lock.
+func (h *API) rereadSettings(ctx context.Context) (pendingMessage string, err error) {
 	file, err := h.Settings.ReadFile()
 	if err != nil {
 		return "", err
@@ -110,53 +110,55 @@ func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
 		return "", err
 	}
 	h.Owners.NameCache.Clear()
-	pending = h.applySettings(ctx)
+	pendingMessage = h.applySettings(ctx)
 	if hidden := h.Settings.Current().OverriddenSettings(config.FromFile); len(hidden) > 0 {
 		h.Log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
 			"setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
 	h.Log.Info("settings reloaded")
-	var waits []string
+	var restartKeys []string
 	for _, w := range h.Settings.Current().PendingRestart() {
-		waits = append(waits, w.Name)
+		restartKeys = append(restartKeys, w.Name)
 	}
-	if len(waits) > 0 {
-		pending = strings.TrimPrefix(pending+"; a restart of the service is needed for: "+strings.Join(waits, ", "), "; ")
+	if len(restartKeys) > 0 {
+		pendingMessage = strings.TrimPrefix(pendingMessage+"; a restart of the service is needed for: "+
+			strings.Join(restartKeys, ", "), "; ")
 	}
-	return pending, nil
+	return pendingMessage, nil
 }
 
 // unknownRolesMessage returns a message that lists the users in the setting store_roles that do not exist on
 // this machine. It returns "" if all exist.
 func (h *API) unknownRolesMessage() string {
-	var list []string
+	var unknownRoles []string
 	for role, name := range h.Settings.Current().RoleUsers() {
 		if _, err := h.Directory.PeerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("%s (%v)", queue.Clip(role), err))
+			unknownRoles = append(unknownRoles, fmt.Sprintf("%s (%v)", queue.Clip(role), err))
 		}
 	}
-	if list == nil {
+	if unknownRoles == nil {
 		return ""
 	}
-	slices.Sort(list)
+	slices.Sort(unknownRoles)
 	return "stored, but the users of these database roles do not exist on this machine; until they do, jobs of the " +
-		"roles are refused, or wait if the queue has several nodes: " + strings.Join(list, ", ")
+		"roles are refused, or wait if the queue has several nodes: " + strings.Join(unknownRoles, ", ")
 }
 
-// changeSetting stores a setting and applies it. An empty text removes the stored setting.
-func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v control.ConfigValue,
-	err error) {
+// changeSetting stores a setting and applies it. An empty newValue removes the stored setting.
+func (h *API) changeSetting(
+	ctx context.Context, k *config.Key, newValue string,
+) (v control.ConfigValue, err error) {
 	if k.IsPerNode() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
 			"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = h.applyOnAllNodes(ctx, func() error {
-		if text != "" {
-			if err := h.checkStorable(k, text); err != nil {
+		if newValue != "" {
+			if err := h.checkStorable(k, newValue); err != nil {
 				return err
 			}
 		}
-		pending, err := h.putSetting(ctx, store.Setting{Key: k.Name, Value: text, Secret: k.Secret}, "")
+		pending, err := h.putSetting(ctx, store.Setting{Key: k.Name, Value: newValue, Secret: k.Secret}, "")
 		if v = h.Settings.ValueFor(ctx, k); pending != "" {
 			v.Note = "stored, but " + pending
 		}
@@ -172,7 +174,7 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	}
 	strongest := h.Settings.Current().StrongestOrigin(k.Name)
 	switch unknown := h.Rights.UnknownNamesMessage(); {
-	case text != "" && strongest != config.FromStored:
+	case newValue != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
 	case k.NeedsRestart():
 		v.Note = "stored; until the service restarts, the old value applies"
@@ -184,35 +186,37 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	return v, nil
 }
 
-// putSetting stores a setting on behalf of the peer and applies it. It also sets a second value in the
-// running layer, whose values last until the service ends. If this value is "", it removes the setting from that
-// layer. pending says what is not in effect yet. The caller holds the settings lock.
-func (h *API) putSetting(ctx context.Context, set store.Setting, running string) (pending string, err error) {
-	set.UID = control.PeerFrom(ctx).UID
-	if err := h.storeSetting(ctx, set); err != nil {
+// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting to runningValue in
+// the running layer, whose values last until the service ends. If runningValue is "", it removes the setting
+// from that layer. pendingMessage says what is not in effect yet. The caller holds the settings lock.
+func (h *API) putSetting(
+	ctx context.Context, setting store.Setting, runningValue string,
+) (pendingMessage string, err error) {
+	setting.UID = control.PeerFrom(ctx).UID
+	if err := h.storeSetting(ctx, setting); err != nil {
 		return "", err
 	}
-	if err := h.Settings.ReplaceValue(set.Key, set.Value, running); err != nil {
+	if err := h.Settings.ReplaceValue(setting.Key, setting.Value, runningValue); err != nil {
 		return "", err
 	}
 	return h.applySettings(ctx), nil
 }
 
 // storeSetting stores a setting. The caller applies the setting on this node, and holds the settings lock.
-func (h *API) storeSetting(ctx context.Context, set store.Setting) error {
-	h.mustReapplyShared = true // if the caller fails, applyShared applies the setting
-	return h.Store.SetSetting(ctx, set)
+func (h *API) storeSetting(ctx context.Context, setting store.Setting) error {
+	h.mustReapplyShared = true // if the caller fails, applySharedSettings applies the setting
+	return h.Store.SetSetting(ctx, setting)
 }
 
 // changeWorkerCount sets the number of workers. The callback computes the new number from the current one. The new
 // number lasts until the service ends and overrides every other value of the setting.
-func (h *API) changeWorkerCount(ctx context.Context, count func(now int) int) error {
+func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) int) error {
 	return h.applyOnAllNodes(ctx, func() error {
 		if h.Pool.IsStopping() { // the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		n := count(h.Pool.WantedWorkers())
+		n := newCount(h.Pool.WantedWorkers())
 		if n < 0 || n > worker.MaxWorkers {
 			return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
 				worker.MaxWorkers)
@@ -226,7 +230,7 @@ func (h *API) changeWorkerCount(ctx context.Context, count func(now int) int) er
 // applyOnAllNodes calls f while it holds the settings lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
 func (h *API) applyOnAllNodes(ctx context.Context, f func() error) error {
-	err := h.Lock.With(ctx, f)
+	err := h.Lock.RunLocked(ctx, f)
 	if err == nil {
 		h.reloadOtherNodes(ctx)
 	}
@@ -261,23 +265,23 @@ func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []clus
 }
 
 // warnUnconfirmed logs which nodes have not confirmed a change or have refused it.
-func warnUnconfirmed[R any](h *API, list []cluster.NodeResult[R]) {
-	for i := range list {
-		if list[i].Err != nil {
+func warnUnconfirmed[R any](h *API, results []cluster.NodeResult[R]) {
+	for i := range results {
+		if results[i].Err != nil {
 			h.Log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
-				"node", list[i].Node.Name, "error", list[i].Err)
+				"node", results[i].Node.Name, "error", results[i].Err)
 		}
 	}
 }
 
 // ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
 func (h *API) ReloadShared(ctx context.Context) error {
-	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applyShared(ctx))
+	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applySharedSettings(ctx))
 }
 
-// applyShared reads the settings and rules from the store and applies those that have changed.
-func (h *API) applyShared(ctx context.Context) error {
-	return h.Lock.With(ctx, func() error {
+// applySharedSettings reads the settings and rules from the store and applies those that have changed.
+func (h *API) applySharedSettings(ctx context.Context) error {
+	return h.Lock.RunLocked(ctx, func() error {
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
@@ -290,7 +294,7 @@ func (h *API) applyShared(ctx context.Context) error {
 			h.Rights.ResolveAccess()
 			h.sharedSettings = stored
 			storeErr = h.applyToStore(ctx)
-			// If applyToStore failed, make the next applyShared call it again.
+			// If applyToStore failed, make the next applySharedSettings call it again.
 			h.mustReapplyShared = storeErr != nil && !errors.Is(storeErr, queue.ErrInvalid)
 			h.applyLocally()
 			h.Drainer.ApplyDrain()
@@ -305,12 +309,12 @@ func (h *API) applyShared(ctx context.Context) error {
 // checkStorable returns an error if the service could not start again with the setting. A stored setting
 // overrides the settings file, and only a running service can change it. For the setting web.listen,
 // checkStorable checks the address of the web page.
-func (h *API) checkStorable(k *config.Key, text string) error {
+func (h *API) checkStorable(k *config.Key, newValue string) error {
 	isWebListen := k.Name == webListen
 	if !k.NeedsRestart() && !isWebListen {
 		return nil
 	}
-	layers := h.Settings.LayersWithStored(k.Name, text)
+	layers := h.Settings.LayersWithStored(k.Name, newValue)
 	if !isWebListen {
 		return h.checkCanStart(layers)
 	}

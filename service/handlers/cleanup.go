@@ -15,14 +15,14 @@ const maxJobsPerCleanupStep = 200
 
 // Cleanup implements control.API.
 func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
-	each func(control.RemovalCount) error) (out control.RemovalCount, err error) {
+	reportProgress func(control.RemovalCount) error) (removedTotal control.RemovalCount, err error) {
 	days := 7.0
 	if p.Days != nil {
 		days = *p.Days
 	}
 	states, err := parseStates(p.State)
 	if err != nil {
-		return out, err
+		return removedTotal, err
 	}
 	if len(states) == 0 {
 		states = []queue.State{queue.Completed, queue.Cancelled}
@@ -32,7 +32,7 @@ func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 	old, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
 	if err != nil {
-		return out, err
+		return removedTotal, err
 	}
 	all := int64(0)
 	for _, state := range states {
@@ -43,25 +43,26 @@ func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 		return control.RemovalCount{MatchCount: new(int(remaining))}, nil
 	}
 	if err := h.Guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
-		return out, err
+		return removedTotal, err
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
 		n, err := h.Store.Purge(ctx, ended, int(min(remaining, maxJobsPerCleanupStep)), &uid)
 		if err != nil {
-			return out, err
+			return removedTotal, err
 		}
 		if n == 0 {
 			break // nothing is left: another request has removed the remaining jobs
 		}
-		out.Count += n
+		removedTotal.Count += n
 		remaining -= int64(n)
 		if time.Since(lastReport) > 100*time.Millisecond {
 			lastReport = time.Now()
-			if err := each(control.RemovalCount{Count: out.Count, TotalJobs: out.Count + int(remaining)}); err != nil {
-				return out, err
+			if err := reportProgress(control.RemovalCount{Count: removedTotal.Count, TotalJobs: removedTotal.Count +
+				int(remaining)}); err != nil {
+				return removedTotal, err
 			}
 		}
 	}
-	return out, nil
+	return removedTotal, nil
 }

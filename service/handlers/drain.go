@@ -23,9 +23,9 @@ import (
 // A node requests the confirmation with the method "drain", for a drain of all nodes and for a drain of one
 // node. At the end of a drain, it sends the method "reload" instead.
 
-// confirmTimeout is how long a drain waits for nodes to confirm that no job can start. Each node first waits
+// drainConfirmTimeout is how long a drain waits for nodes to confirm that no job can start. Each node first waits
 // for its runners.
-const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
+const drainConfirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
 func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
@@ -36,7 +36,7 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 	if p.EndDrain {
 		value = ""
 	}
-	err := h.Lock.With(ctx, func() error {
+	err := h.Lock.RunLocked(ctx, func() error {
 		err := h.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
 			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
@@ -62,32 +62,32 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 	return state, nil
 }
 
-// drainForOtherNode answers a drain request of another node once no job can start on this node. If wait is true,
-// it instead waits until no job runs on this node, for at most cluster.IdleTimeout. If jobs still run after this
-// time, state.Running is not 0.
-func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
-	if !wait {
+// drainForOtherNode answers a drain request of another node once no job can start on this node. If waitIdle is
+// true, it instead waits until no job runs on this node, for at most cluster.IdleTimeout. If jobs still run after
+// this time, result.Running is not 0.
+func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
+	if !waitIdle {
 		if err = h.ReloadShared(ctx); err == nil {
 			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
 		}
-		return state, err
+		return result, err
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleTimeout)
 	defer cancel()
 	if h.Pool.WaitIdle(timeoutCtx) != nil {
-		state.Running = max(1, h.Pool.BusyWorkers())
+		result.Running = max(1, h.Pool.BusyWorkers())
 	}
-	return state, ctx.Err()
+	return result, ctx.Err()
 }
 
-// confirmDrainOfAll waits until no job can start on any node. If wait is true, it then also waits until no job
-// runs on any node.
-func (h *API) confirmDrainOfAll(ctx context.Context, wait bool) error {
+// confirmDrainOfAll waits until no job can start on any node. If waitIdle is true, it then also waits until no
+// job runs on any node.
+func (h *API) confirmDrainOfAll(ctx context.Context, waitIdle bool) error {
 	nodes, err := h.AllNodes.Nodes(ctx)
 	if err == nil {
 		err = h.confirmDrain(ctx, nodes)
 	}
-	if err == nil && wait {
+	if err == nil && waitIdle {
 		err = h.Router.WaitAllIdle(ctx)
 	}
 	if err == nil && !h.DrainState.AllDrained.Load() {
@@ -152,18 +152,18 @@ func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes that can still
 // start jobs or did not answer. A node whose lease has expired cannot start jobs.
 func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
-	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, drainConfirmTimeout)
 	defer cancel()
 	thisNode := cluster.NodeResult[control.DrainResult]{Answered: true}
-	var local sync.WaitGroup
+	var localWait sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
 		thisNode.Node = nodes[i]
-		local.Go(func() { thisNode.Err = h.awaitLocalDrain(timeoutCtx) })
+		localWait.Go(func() { thisNode.Err = h.awaitLocalDrain(timeoutCtx) })
 	}
 	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.Router, nodes,
 		cluster.Request{Method: "drain", Params: control.Drain{}})
-	local.Wait()
-	var problems, silent []string
+	localWait.Wait()
+	var problems, unresponsiveNodes []string
 	for _, result := range append(others, thisNode) {
 		switch err := result.Err; {
 		case err == nil || cluster.IsNodeLost(err):
@@ -174,19 +174,19 @@ func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 		case result.Answered:
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
 		default:
-			silent = append(silent, result.Node.Name)
+			unresponsiveNodes = append(unresponsiveNodes, result.Node.Name)
 		}
 	}
-	if len(problems)+len(silent) == 0 {
+	if len(problems)+len(unresponsiveNodes) == 0 {
 		return nil
 	}
 	// Name at most MaxNamedNodes nodes, including at least one that did not answer if there is one.
-	answered, unanswered := len(problems), len(silent)
+	answered, unanswered := len(problems), len(unresponsiveNodes)
 	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
-	silent = silent[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
-	answered, unanswered = answered-len(problems), unanswered-len(silent) // numbers of unnamed nodes
-	if len(silent) > 0 {
-		names := strings.Join(silent, ", ")
+	unresponsiveNodes = unresponsiveNodes[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
+	answered, unanswered = answered-len(problems), unanswered-len(unresponsiveNodes) // numbers of unnamed nodes
+	if len(unresponsiveNodes) > 0 {
+		names := strings.Join(unresponsiveNodes, ", ")
 		if unanswered > 0 {
 			names += fmt.Sprintf(" and %d more", unanswered)
 		}

@@ -34,10 +34,10 @@ func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Seco
 func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
 // DrainNode implements store.Cluster.
-func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error {
+func (c *drainCluster) DrainNode(_ context.Context, name string, drain bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
-			c.nodes[i].Drained = on
+			c.nodes[i].Drained = drain
 		}
 	}
 	return nil
@@ -96,11 +96,11 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	hangs := failedAnswer("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
-			_, err := s.NodeDrain(asPeer(t, owner, control.RightAdmin), control.NodeDrain{Name: "b"})
+			_, err := s.NodeDrain(asPeer(t, ownerUID, control.RightAdmin), control.NodeDrain{Name: "b"})
 			return err
 		},
 		"drain": func(s *rig) error {
-			_, err := s.Drain(asPeer(t, owner, control.RightAdmin), control.Drain{})
+			_, err := s.Drain(asPeer(t, ownerUID, control.RightAdmin), control.Drain{})
 			return err
 		},
 	}
@@ -176,10 +176,10 @@ type slowCluster struct {
 }
 
 // SendRequest waits for the delay before it returns the answer of the node.
-func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
 	select {
 	case <-time.After(c.delay):
-		return c.drainCluster.SendRequest(ctx, node, raw, slow)
+		return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -204,7 +204,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 // not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedRig(t)
-	ctx := asPeer(t, owner, control.RightAdmin)
+	ctx := asPeer(t, ownerUID, control.RightAdmin)
 	_, err := s.Drain(ctx, control.Drain{})
 	_, err2 := s.Drain(ctx, control.Drain{EndDrain: true})
 	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
@@ -219,30 +219,30 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newSharedRigOn(t, ends)
-	ctx := asPeer(t, owner, control.RightAdmin)
-	ends.end = func() { s.Drain(ctx, control.Drain{EndDrain: true}) }
+	ctx := asPeer(t, ownerUID, control.RightAdmin)
+	ends.endDrain = func() { s.Drain(ctx, control.Drain{EndDrain: true}) }
 	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.end = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
+	ends.endDrain = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
 	if _, err := s.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
 }
 
-// drainEndingCluster makes another request end the drain (end) when the service asks the first node to confirm it.
+// drainEndingCluster makes another request end the drain (endDrain) when the service asks the first node to confirm it.
 type drainEndingCluster struct {
 	*drainCluster
-	end func()
+	endDrain func()
 }
 
 // SendRequest implements store.NodeRequests.
-func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
-	if end := c.end; end != nil {
-		c.end = nil
+func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
+	if end := c.endDrain; end != nil {
+		c.endDrain = nil
 		end()
 	}
-	return c.drainCluster.SendRequest(ctx, node, raw, slow)
+	return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
 }
 
 // The result of an older read of the store does not replace the result of a newer read that was applied before.

@@ -19,7 +19,7 @@ const (
 )
 
 // Events implements control.API.
-func (h *API) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
+func (h *API) Events(ctx context.Context, p control.Events, handleEvent func(control.Event) error) (control.EventsEnd,
 	error) {
 	after, _ := h.Store.LastEvent()
 	switch {
@@ -30,15 +30,15 @@ func (h *API) Events(ctx context.Context, p control.Events, each func(control.Ev
 	}
 	peer := control.PeerFrom(ctx)
 	if p.Audit && !peer.Right.Covers(control.RightAdmin) {
-		return control.EventsEnd{}, h.Rights.Refuse(&peer, "reading audit events", control.RightAdmin)
+		return control.EventsEnd{}, h.Rights.RefusalError(&peer, "reading audit events", control.RightAdmin)
 	}
-	sender := &eventSender{h: h, p: p, peer: peer, each: each, lastEventSeq: after, ids: map[string]bool{},
-		unknown: map[string]bool{}}
+	sender := &eventSender{api: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
+		selectedIDs: map[string]bool{}, unknownIDs: map[string]bool{}}
 	for _, id := range p.IDs {
-		sender.ids[id] = true
+		sender.selectedIDs[id] = true
 		switch _, err := h.findJob(ctx, control.JobID(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the job may have been removed
-			sender.unknown[id] = true
+			sender.unknownIDs[id] = true
 		case err != nil:
 			return control.EventsEnd{}, err
 		}
@@ -55,9 +55,9 @@ func (h *API) Events(ctx context.Context, p control.Events, each func(control.Ev
 			return control.EventsEnd{}, err
 		case more:
 			continue
-		case !p.Follow && len(sender.unknown) > 0:
+		case !p.Follow && len(sender.unknownIDs) > 0:
 			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
-				queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
+				queue.Clip(slices.Sorted(maps.Keys(sender.unknownIDs))[0]))
 		case !p.Follow:
 			return control.EventsEnd{LastSeq: sender.lastEventSeq}, nil
 		}
@@ -71,24 +71,24 @@ func (h *API) Events(ctx context.Context, p control.Events, each func(control.Ev
 
 // eventSender sends the events that a request selects to the client.
 type eventSender struct {
-	h            *API
-	p            control.Events
+	api          *API
+	params       control.Events
 	peer         control.Peer // the peer that receives the events
-	each         func(control.Event) error
+	sendEvent    func(control.Event) error
 	lastEventSeq int64           // number of the last event that was handled
-	ids          map[string]bool // the ids in p.IDs
+	selectedIDs  map[string]bool // the ids in params.IDs
 
-	unknown map[string]bool // ids in p.IDs for which no job and no event was found
+	unknownIDs map[string]bool // ids in params.IDs for which no job and no event was found
 }
 
-// sendStep reads a bounded number of events and sends those that the request selects. last is the number of the
-// newest event. more is false if no events were left.
-func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err error) {
-	list, err := t.h.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
+// sendStep reads a bounded number of events and sends those that the request selects. newestSeq is the number of
+// the newest event. more is false if no events were left.
+func (t *eventSender) sendStep(ctx context.Context, newestSeq int64) (more bool, err error) {
+	list, err := t.api.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
 		return false, err
 	}
-	first := last + 1 // number of the first event in list, or last+1 if list is empty
+	first := newestSeq + 1 // number of the first event in list, or newestSeq+1 if list is empty
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
@@ -103,15 +103,15 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 		if !access.MayRead(&t.peer, e.RestrictedToUID) {
 			continue
 		}
-		delete(t.unknown, e.JobID)
+		delete(t.unknownIDs, e.JobID)
 		if !t.selects(e) {
 			continue
 		}
-		v := t.h.viewEvent(e)
-		if t.p.Audit {
+		v := t.api.viewEvent(e)
+		if t.params.Audit {
 			v.AddAudit(e)
 		}
-		if err := t.each(v); err != nil {
+		if err := t.sendEvent(v); err != nil {
 			return false, err
 		}
 		bytes += len(e.Detail.Value) + len(e.Detail.Target)
@@ -122,9 +122,10 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 // selects reports whether the request selects an event. A request for the audit log selects only events that a
 // user caused. Some events are selected only by such a request.
 func (t *eventSender) selects(e *queue.Event) bool {
-	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
-		(len(t.ids) == 0 || t.ids[e.JobID]) && (len(t.p.Kinds) == 0 || slices.Contains(t.p.Kinds, string(e.Kind))) &&
-		(t.p.Audit && e.Detail.UID != nil || !t.p.Audit && e.Kind != queue.EventAudit)
+	return e.Time >= queue.Millis(t.params.FromTime) && (t.params.Until == 0 || e.Time < queue.Millis(t.params.Until)) &&
+		(len(t.selectedIDs) == 0 || t.selectedIDs[e.JobID]) &&
+		(len(t.params.Kinds) == 0 || slices.Contains(t.params.Kinds, string(e.Kind))) &&
+		(t.params.Audit && e.Detail.UID != nil || !t.params.Audit && e.Kind != queue.EventAudit)
 }
 
 // viewEvent converts an event to its form in a reply.

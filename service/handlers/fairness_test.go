@@ -15,21 +15,21 @@ import (
 // occupyReadSlots occupies all read slots until the returned function is called.
 func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	done := make(chan struct{})
-	var places, taken sync.WaitGroup
+	var finished, acquired sync.WaitGroup
 	for range 4 {
-		taken.Add(1)
-		places.Go(func() {
+		acquired.Add(1)
+		finished.Go(func() {
 			s.UserLimits.RunInSlot(asPeer(t, 0, control.RightAdmin), control.ClassOneJob, func() error {
-				taken.Done()
+				acquired.Done()
 				<-done
 				return nil
 			})
 		})
 	}
-	taken.Wait()
+	acquired.Wait()
 	return func() {
 		close(done)
-		places.Wait()
+		finished.Wait()
 	}
 }
 
@@ -91,13 +91,13 @@ func TestReadsTakeTurns(t *testing.T) {
 		},
 	} {
 		release := occupyReadSlots(t, s)
-		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.RightOperate), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(asPeer(t, ownerUID, control.RightOperate), 20*time.Millisecond)
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: while all slots are in use: %v", name, err)
 		}
 		cancel()
 		release()
-		if err := read(asPeer(t, owner, control.RightOperate)); err != nil {
+		if err := read(asPeer(t, ownerUID, control.RightOperate)); err != nil {
 			t.Errorf("%s: after the slots were freed: %v", name, err)
 		}
 	}
@@ -113,12 +113,12 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.Hold(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: ids})
+	v, err := s.Hold(asPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: ids})
 	if err != nil || len(v.DoneIDs) != 299 || v.DoneIDs[0] != "j0" || v.DoneIDs[298] != "j299" || len(v.Refusals) != 1 ||
 		v.Refusals[0].ID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, rejected %+v, %v", len(v.DoneIDs), v.Refusals, err)
 	}
-	ctx, cancel := context.WithCancel(asPeer(t, owner, control.RightSubmit))
+	ctx, cancel := context.WithCancel(asPeer(t, ownerUID, control.RightSubmit))
 	var mu sync.Mutex
 	begun := 0
 	hold := func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
@@ -141,7 +141,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	var ends []func()
 	for end, ok := s.UserLimits.AcquireHelper(ctx); ok; end, ok = s.UserLimits.AcquireHelper(ctx) {
 		ends = append(ends, end)

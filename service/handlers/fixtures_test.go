@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// owner is the uid of the user who enqueued the jobs of these tests.
-const owner = 61300
+// ownerUID is the uid of the user who enqueued the jobs of these tests.
+const ownerUID = 61300
 
 // newStoreRig returns a rig with default options and a new SQLite store.
 func newStoreRig(t testing.TB) *rig {
@@ -48,18 +48,18 @@ func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
 
-// jobNamed returns a draft (a job to be enqueued) with this id. It belongs to owner.
+// jobNamed returns a draft (a job to be enqueued) with this id. It belongs to the user ownerUID.
 func jobNamed(id string) queue.Job {
-	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
+	return queue.Job{ID: id, UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
 		Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
 }
 
-// enqueueJobs enqueues jobs that belong to owner.
+// enqueueJobs enqueues jobs that belong to the user ownerUID.
 func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
 		n := min(len(jobs), 1000)
-		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: jobs[:n]}); err != nil {
+		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: ownerUID, Drafts: jobs[:n]}); err != nil {
 			t.Fatal(err)
 		}
 		jobs = jobs[n:]
@@ -76,36 +76,36 @@ func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// endJobs ends the attempts of these leased jobs, and moves the jobs to the given state. out describes each
-// attempt.
-func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
+// endJobs ends the attempts of these leased jobs, and moves the jobs to the given state. The parameter
+// attempt describes each attempt.
+func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, attempt queue.Attempt) {
 	t.Helper()
-	if out.OutputRef != "" && out.OutputBytes == 0 {
-		out.OutputBytes = runner.OutputSize(s.RunnerLocation.Dir, out.OutputRef, 1<<40)
+	if attempt.OutputRef != "" && attempt.OutputBytes == 0 {
+		attempt.OutputBytes = runner.OutputSize(s.RunnerLocation.Dir, attempt.OutputRef, 1<<40)
 	}
-	var turn store.Report
+	var report store.Report
 	for i := range jobs {
-		a := out
+		a := attempt
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
-		turn.Settlements = append(turn.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
+		report.Settlements = append(report.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
 			Decision: queue.Decision{State: state, UsesAttempt: true, RecordsAttempt: true}})
 	}
-	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.StaleLeases) > 0 {
+	if turned, err := s.Store.Exchange(t.Context(), report); err != nil || len(turned.StaleLeases) > 0 {
 		t.Fatalf("%+v, %v", turned, err)
 	}
 }
 
-// namedJobs returns n drafts with ids that consist of word and a number.
-func namedJobs(word string, n int) []queue.Job {
+// namedJobs returns n drafts with ids that consist of idPrefix and a number.
+func namedJobs(idPrefix string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {
-		jobs[i] = jobNamed(fmt.Sprint(word, i))
+		jobs[i] = jobNamed(fmt.Sprint(idPrefix, i))
 	}
 	return jobs
 }
 
 // writeOutputFile writes an output file. The callback writes the chunks of the file.
-func (s *rig) writeOutputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
+func (s *rig) writeOutputFile(t testing.TB, ref string, writeChunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.RunnerLocation.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -118,7 +118,7 @@ func (s *rig) writeOutputFile(t testing.TB, ref string, chunks func(write func(o
 	defer f.Close()
 	l := output.New(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
 	defer l.Discard()
-	chunks(func(c output.Chunk) { l.Append(c.Stream, c.Time, c.Data) })
+	writeChunks(func(c output.Chunk) { l.Append(c.Stream, c.Time, c.Data) })
 	l.Close()
 	if err := l.EncodeTo(f); err != nil {
 		t.Fatal(err)

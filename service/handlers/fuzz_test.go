@@ -52,7 +52,7 @@ func FuzzSelection(f *testing.F) {
 	var drafts []queue.Job
 	for i := range 60 {
 		j := jobNamed(fmt.Sprint(string(rune('a'+i%3)), i))
-		j.UID = owner + i%2
+		j.UID = ownerUID + i%2
 		if i%4 > 0 {
 			j.Labels = map[string]string{"k": fmt.Sprint("v", i%4), "": ""}
 		}
@@ -64,9 +64,9 @@ func FuzzSelection(f *testing.F) {
 	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
 	jobs := s.allJobs(f)
 	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
-		peer := asPeer(t, owner, control.RightOperate)
+		peer := asPeer(t, ownerUID, control.RightOperate)
 		if !right {
-			peer = asPeer(t, owner, control.RightSubmit)
+			peer = asPeer(t, ownerUID, control.RightSubmit)
 		}
 		p := control.Selection{IDGlob: glob, DryRun: true}
 		if state != "" {
@@ -94,7 +94,7 @@ func FuzzSelection(f *testing.F) {
 			}
 			got, labelled := j.Labels[label]
 			if bad == nil && slices.Contains(states, j.State) && (label == "" || labelled && got == value) &&
-				(right || j.UID == owner) &&
+				(right || j.UID == ownerUID) &&
 				(glob == "" || match(j.ID)) && (p.OlderThan == 0 || at < now.Add(-time.Duration(p.OlderThan))) {
 				want++
 			}

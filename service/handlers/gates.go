@@ -105,7 +105,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 }
 
 // localResources returns the resources of this node, sorted by name.
-func (h *API) localResources(ctx context.Context) (list []control.GateView, err error) {
+func (h *API) localResources(ctx context.Context) (gates []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	first := store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
 	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
@@ -131,9 +131,9 @@ func (h *API) localResources(ctx context.Context) (list []control.GateView, err 
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		v := h.viewGate(new(used[name]))
 		v.Node = h.Node
-		list = append(list, v)
+		gates = append(gates, v)
 	}
-	return list, nil
+	return gates, nil
 }
 
 // viewGate converts a gate to its form in a reply.

@@ -18,7 +18,7 @@ func TestShowPagesTheHistory(t *testing.T) {
 	for range attempts {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending, queue.Attempt{Error: "exit code 1"})
 	}
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0},
 		{1000, 151, 250}} {
 		d, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
@@ -45,7 +45,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	}
 	seen, steps := map[string]bool{}, 0
 	for cursor := ""; ; steps++ {
-		v, err := s.DLQRetry(asPeer(t, owner, control.RightSubmit), control.DLQRetry{All: true, Cursor: cursor})
+		v, err := s.DLQRetry(asPeer(t, ownerUID, control.RightSubmit), control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || len(v.Refusals) > 0 || len(v.DoneIDs) > control.MaxSelectedPerRequest {
 			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.DoneIDs), len(v.Refusals), err)
 		}
@@ -60,7 +60,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	if n := s.Store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
 		t.Errorf("%d jobs in %d steps; %d are waiting", len(seen), steps+1, n)
 	}
-	if _, err := s.DLQRetry(asPeer(t, owner, control.RightSubmit),
+	if _, err := s.DLQRetry(asPeer(t, ownerUID, control.RightSubmit),
 		control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
 		t.Error(fmt.Errorf("a wrong cursor: %w", err))
 	}

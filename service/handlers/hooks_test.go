@@ -24,7 +24,7 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		sees bool
 	}{
 		{"a reader", asPeer(t, 3001, control.RightRead), false}, {"another one", asPeer(t, 3002, control.RightSubmit), false},
-		{"an operator", asPeer(t, 3003, control.RightOperate), true}, {"its user", asPeer(t, owner, control.RightSubmit),
+		{"an operator", asPeer(t, 3003, control.RightOperate), true}, {"its user", asPeer(t, ownerUID, control.RightSubmit),
 			true},
 	} {
 		listed := map[string]bool{}

@@ -72,23 +72,23 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control
 
 // enqueueRequest holds the jobs of a request, with its options.
 type enqueueRequest struct {
-	specs                 []queue.Spec
-	batch, idempotencyKey string
-	requireLimits         bool
-	runNext               bool // the jobs start before the caller's own waiting jobs
+	specs                     []queue.Spec
+	batchName, idempotencyKey string
+	requireLimits             bool
+	runNext                   bool // the jobs start before the caller's own waiting jobs
 }
 
 // enqueue stores the jobs of a request by means of the callback. If the request commits a batch (jobs that were
 // enqueued in several requests), enqueue returns once all jobs of the batch are in the queue.
 func (h *API) enqueue(ctx context.Context, a enqueueRequest,
-	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
+	storeJobs func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
 	r, notes, err := h.buildRequest(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
 	err = h.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
-		receipt, err = put(ctx, r)
+		receipt, err = storeJobs(ctx, r)
 		return err
 	})
 	if err == nil {
@@ -116,9 +116,9 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 	c := h.Settings.Current()
 	peer := control.PeerFrom(ctx)
 	uid := peer.UID
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, IdempotencyKey: a.idempotencyKey,
-		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
-		Submission: peer.SubmissionNumber}
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batchName,
+		IdempotencyKey: a.idempotencyKey, MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser,
+		MaxBytesPerUser: h.Quota.MaxBytesPerUser(), Submission: peer.SubmissionNumber}
 	if len(a.idempotencyKey) > queue.MaxKeyBytes {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.idempotencyKey),
 			queue.MaxKeyBytes)
@@ -127,11 +127,11 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 	if name != strconv.Itoa(uid) { // if name is a number, the account's name is unknown
 		r.Owner = name
 	}
-	var best store.WaitingPriority
-	var earlier int
-	var next []string
+	var bestWaiting store.WaitingPriority
+	var earlierJobs int
+	var priorityNotes []string
 	if a.runNext {
-		if best, earlier, err = h.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
+		if bestWaiting, earlierJobs, err = h.bestWaitingPriority(ctx, uid, a.batchName, len(a.specs)); err != nil {
 			return r, notes, err
 		}
 	}
@@ -146,7 +146,7 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 		switch {
 		case err != nil:
 		case a.runNext:
-			next = h.raisePriorityToNext(&peer, &j, best, earlier+i)
+			priorityNotes = h.raisePriorityToNext(&peer, &j, bestWaiting, earlierJobs+i)
 		case a.specs[i].Priority != nil:
 			err = h.checkPriority(&peer, &j)
 		}
@@ -154,9 +154,9 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 		if err == nil {
 			err = h.checkDemands(&j, nodes)
 		}
-		var fault *queue.Error
-		if errors.As(err, &fault) && len(a.specs) > 1 {
-			return r, notes, fault.WithIndex(i + 1)
+		var jobErr *queue.Error
+		if errors.As(err, &jobErr) && len(a.specs) > 1 {
+			return r, notes, jobErr.WithIndex(i + 1)
 		}
 		if err != nil {
 			return r, notes, err
@@ -169,7 +169,7 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 		r.Drafts[i] = j
 	}
 	h.addDraftNotes(&notes, r.Drafts)
-	notes.notes = append(notes.notes, next...)
+	notes.notes = append(notes.notes, priorityNotes...)
 	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
 		a.idempotencyKey == "" {
 		return r, notes, err
@@ -189,20 +189,20 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 		}
 		h.Write(append(raw, '\n'))
 	}
-	fmt.Fprintf(h, "%s\n%t", a.batch, a.runNext)
+	fmt.Fprintf(h, "%s\n%t", a.batchName, a.runNext)
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// buildDraft returns the job that a spec describes. name is the name of the user that enqueues it. The function
+// buildDraft returns the job that a spec describes. submitter is the name of the user that enqueues it. The function
 // resolveUser returns the account of the user that the spec names.
-func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
+func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, submitter string,
 	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
 		err = checkSystemSupports(&j)
 	}
 	if err != nil || spec.User == nil {
-		j.User = name
+		j.User = submitter
 		return j, err
 	}
 	user, err := resolveUser(j.User)
@@ -214,7 +214,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
 func (h *API) viewJob(j *queue.Job) control.Job {
 	v := control.JobViewContext{HeldUnits: h.Settings.UnitNames(j), CurrentTime: h.Store.Now(), Order: h.Store.Order(),
 		EnqueuedTotal: h.Store.Counts().EnqueuedTotal, TypicalRuntime: h.Store.TypicalRuntime(j.Fingerprint())}
-	v.User, v.Owner = h.Guard.UserAndOwnerNames(j)
+	v.RunAsUser, v.Owner = h.Guard.UserAndOwnerNames(j)
 	if pausedAt, pausedBy := h.Pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, h.Owners.UserName(pausedBy)
 	}
@@ -237,7 +237,7 @@ func (h *API) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job
 		}
 	}
 	h.AllNodes.SetNodeNames(ctx, list)
-	h.waits.SetWaitsFor(ctx, jobs, list)
+	h.reasonFinder.SetWaitsFor(ctx, jobs, list)
 	return list
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Logs implements control.API.
-func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
+func (h *API) Logs(ctx context.Context, p control.Logs, handlePiece func(control.OutputPiece) error) (control.LogsEnd,
 	error) {
 	j, err := h.findJobFor(ctx, "logs", p.ID)
 	if err != nil {
@@ -37,7 +37,7 @@ func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.Output
 		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
 			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
-	f := &logSender{h: h, params: p, each: each, attempt: n, tty: j.TTY}
+	f := &logSender{api: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
 	if p.LastLines != nil {
 		if err := f.seekTail(ctx, &j, *p.LastLines); err != nil {
 			return control.LogsEnd{}, err
@@ -48,13 +48,13 @@ func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.Output
 
 // logSender sends the output of one job to a client, one attempt after another.
 type logSender struct {
-	h         *API
-	params    control.Logs
-	each      func(control.OutputPiece) error
-	attempt   int           // number of the current attempt
-	tty       bool          // the job has a terminal
-	tailBytes int           // bytes to read at the end of each stream; 0 means all
-	cursor    output.Cursor // position up to which the attempt's output was read
+	api           *API
+	params        control.Logs
+	sendPiece     func(control.OutputPiece) error
+	attemptNumber int           // number of the current attempt
+	hasTTY        bool          // the job has a terminal
+	tailBytes     int           // bytes to read at the end of each stream; 0 means all
+	cursor        output.Cursor // position up to which the attempt's output was read
 	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
 	// It is zero if there was no such search.
 	searchedEnd output.Cursor
@@ -64,53 +64,53 @@ type logSender struct {
 // sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also
 // sends the output of later attempts until the job ends.
 func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
-	watching := l.h.Store.Watch([]int64{j.Seq})
+	watching := l.api.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	if l.params.Follow {
-		defer l.h.Pool.WatchEnd(j.Seq)()
+		defer l.api.Pool.WatchEnd(j.Seq)()
 	}
 	for {
 		// Get this channel before the job's state is read, so that no later connection is missed.
-		connected := l.h.Pool.RunnerConnected()
+		connected := l.api.Pool.RunnerConnected()
 		var retry <-chan time.Time
-		if now, err := l.h.rereadCompact(ctx, &j); err == nil {
+		if now, err := l.api.rereadCompact(ctx, &j); err == nil {
 			j = now
-		} else if l.params.Follow && l.h.AllNodes.IsStoreUnavailable(err) {
+		} else if l.params.Follow && l.api.AllNodes.IsStoreUnavailable(err) {
 			// A job on this node may continue to print while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := l.h.Router.LeasedAttemptNumber(ctx, &j)
+		running := l.api.Router.LeasedAttemptNumber(ctx, &j)
 		switch {
 		case l.lastChunks != nil:
-			return end, l.sendLast()
-		case j.StartedAttempts >= l.attempt:
-			if err := l.h.readStored(ctx, j.Seq, l.attempt, l.tailBytes, l.cursor, l.send); err != nil {
+			return end, l.sendLastLines()
+		case j.StartedAttempts >= l.attemptNumber:
+			if err := l.api.readStored(ctx, j.Seq, l.attemptNumber, l.tailBytes, l.cursor, l.send); err != nil {
 				return end, err
 			}
 			if !l.params.Follow || l.params.Attempt != 0 {
 				return end, nil
 			}
-			if l.params.ReportAttemptEnds && (j.StartedAttempts > l.attempt || !j.State.Ended()) {
-				if err := l.each(control.OutputPiece{ID: string(l.params.ID), Attempt: l.attempt, Time: control.Time(j.UpdatedAt),
-					Ended: true}); err != nil {
+			if l.params.ReportAttemptEnds && (j.StartedAttempts > l.attemptNumber || !j.State.Ended()) {
+				if err := l.sendPiece(control.OutputPiece{ID: string(l.params.ID), Attempt: l.attemptNumber,
+					Time: control.Time(j.UpdatedAt), Ended: true}); err != nil {
 					return end, err
 				}
 			}
-			l.attempt, l.tailBytes, l.cursor = l.attempt+1, 0, output.Cursor{}
+			l.attemptNumber, l.tailBytes, l.cursor = l.attemptNumber+1, 0, output.Cursor{}
 			continue
-		case running == l.attempt && l.params.Follow:
-			more, err := l.h.readLive(ctx, j.Seq, &l.cursor, true, l.send)
+		case running == l.attemptNumber && l.params.Follow:
+			more, err := l.api.readLive(ctx, j.Seq, &l.cursor, true, l.send)
 			if err != nil {
 				return end, err
 			}
 			if more {
 				continue
 			}
-		case running == l.attempt:
-			return end, l.sendCurrent(ctx, &j)
+		case running == l.attemptNumber:
+			return end, l.sendLiveOutput(ctx, &j)
 		case !l.params.Follow || j.State.Ended():
 			return end, nil
 		}
@@ -124,21 +124,21 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 	}
 }
 
-// sendCurrent sends the output that a running attempt has printed up to now. If the output was searched for
+// sendLiveOutput sends the output that a running attempt has printed up to now. If the output was searched for
 // last lines, it sends only the output up to l.searchedEnd.
-func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
+func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
-		if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
+		if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return l.h.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
+	return l.api.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
 }
 
-// sendLast sends the last lines that seekTail has found and kept in lastChunks.
-func (l *logSender) sendLast() error {
+// sendLastLines sends the last lines that seekTail has found and kept in lastChunks.
+func (l *logSender) sendLastLines() error {
 	for _, c := range l.lastChunks {
-		if rest, some := chunkAfter(c, &l.cursor); some {
+		if rest, hasRest := chunkAfter(c, &l.cursor); hasRest {
 			if err := l.send(rest); err != nil {
 				return err
 			}
@@ -177,7 +177,7 @@ func (l *logSender) send(c output.Chunk) error {
 		return nil
 	}
 	p := newPiece(&c)
-	p.ID, p.Attempt, p.TTY = string(l.params.ID), l.attempt, l.tty
+	p.ID, p.Attempt, p.TTY = string(l.params.ID), l.attemptNumber, l.hasTTY
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxPieceBytes {
@@ -190,7 +190,7 @@ func (l *logSender) send(c output.Chunk) error {
 		} else {
 			p.Base64 = data
 		}
-		if err := l.each(p); err != nil || len(rest) == 0 {
+		if err := l.sendPiece(p); err != nil || len(rest) == 0 {
 			return err
 		}
 	}
@@ -214,21 +214,22 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 // readTail reads the end of each stream of an attempt's output: at least the given number of bytes. It reads the
 // output of a running attempt in one request, because the runner may drop the output before a second one. A
 // runner keeps at most output.MaxMemoryBytes bytes of both streams.
-func (h *API) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
-	if h.isRunning(ctx, j, n) {
-		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
+func (h *API) readTail(ctx context.Context, j *queue.Job, attempt, tailBytes int,
+	handleChunk func(output.Chunk) error) error {
+	if h.isRunning(ctx, j, attempt) {
+		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tailBytes), -int64(tailBytes)}, false, handleChunk)
 		return err
 	}
-	err := h.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
+	err := h.readStored(ctx, j.Seq, attempt, tailBytes, output.Cursor{}, handleChunk)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil // the attempt has ended, but the store has no output yet
 	}
 	return err
 }
 
-// isRunning reports whether attempt n of a job is running.
-func (h *API) isRunning(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == n
+// isRunning reports whether an attempt of a job is running.
+func (h *API) isRunning(ctx context.Context, j *queue.Job, attempt int) bool {
+	return attempt > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == attempt
 }
 
 // liveOutputEnd returns the position after the last byte that a running attempt has printed.
@@ -242,9 +243,9 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, 
 
 // readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It does not
 // continue to the end of the output, because the attempt may print faster than the caller reads.
-func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
-	each func(output.Chunk) error) error {
-	start := c
+func (h *API) readUpTo(ctx context.Context, seq int64, cursor, end output.Cursor,
+	handleChunk func(output.Chunk) error) error {
+	start := cursor
 	within := func(chunk output.Chunk) error {
 		length := chunk.Length()
 		n := min(length, end[chunk.Stream]-start[chunk.Stream])
@@ -259,11 +260,11 @@ func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 		default:
 			chunk.Data = chunk.Data[:n]
 		}
-		return each(chunk)
+		return handleChunk(chunk)
 	}
-	for more := true; more && (c[0] < end[0] || c[1] < end[1]); {
+	for more := true; more && (cursor[0] < end[0] || cursor[1] < end[1]); {
 		var err error
-		if more, err = h.readLive(ctx, seq, &c, false, within); err != nil {
+		if more, err = h.readLive(ctx, seq, &cursor, false, within); err != nil {
 			return err
 		}
 	}
@@ -273,27 +274,27 @@ func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 // readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves the
 // cursor. If follow is true, it waits for new output. more is false if the attempt no longer runs or all output
 // was read.
-func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
-	each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *c, follow)
+func (h *API) readLive(ctx context.Context, seq int64, cursor *output.Cursor, follow bool,
+	handleChunk func(output.Chunk) error) (more bool, err error) {
+	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *cursor, follow)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := h.eachChunk(ctx, control.ClassManyJobs, decodedChunks(chunk.Data), each); err != nil {
+	if err := h.forEachChunk(ctx, control.ClassManyJobs, decodedChunks(chunk.Data), handleChunk); err != nil {
 		return false, err
 	}
-	before := *c
-	*c = chunk.Cursor
-	return !chunk.IsComplete && (follow || before != *c), nil
+	before := *cursor
+	*cursor = chunk.Cursor
+	return !chunk.IsComplete && (follow || before != *cursor), nil
 }
 
-// readStored reads the stored output of attempt n after a cursor and passes it to the callback. If tail is
+// readStored reads the stored output of an attempt after a cursor and passes it to the callback. If tailBytes is
 // positive, it reads only the end of each stream: at least this number of bytes. For damaged or missing output it
 // passes a chunk that says so.
-func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
+func (h *API) readStored(ctx context.Context, seq int64, attempt, tailBytes int, cursor output.Cursor,
 	each func(output.Chunk) error) error {
 	a, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
-		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, n) })
+		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, attempt) })
 	if err != nil {
 		return err
 	}
@@ -306,14 +307,14 @@ func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.C
 			setting)
 	}
 	sendRest := func(chunk output.Chunk) error {
-		if chunk, some := chunkAfter(chunk, &c); some {
+		if chunk, hasRest := chunkAfter(chunk, &cursor); hasRest {
 			return each(chunk)
 		}
 		return nil
 	}
 	if a.OutputRef == "" {
 		// A small output is stored in the attempt's row instead of a file.
-		return h.eachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
+		return h.forEachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
 	}
 	f, err := h.Router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
@@ -328,24 +329,24 @@ func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.C
 	defer f.Close()
 	// Read only up to the recorded size, since the job's account may have extended the file.
 	size := a.OutputBytes
-	if tail > 0 && size > 0 {
+	if tailBytes > 0 && size > 0 {
 		class := control.ClassManyJobs
-		if tail <= maxShowTailBytes {
+		if tailBytes <= maxShowTailBytes {
 			class = control.ClassOneJob
 		}
-		last := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
-		err = h.eachChunk(ctx, class, last, sendRest)
+		last := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tailBytes, each) })
+		err = h.forEachChunk(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
 	all := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return h.eachChunk(ctx, control.ClassManyJobs, all, sendRest)
+	return h.forEachChunk(ctx, control.ClassManyJobs, all, sendRest)
 }
 
-// chunkAfter returns the part of a chunk after a cursor. some is false if the whole chunk is before the cursor.
+// chunkAfter returns the part of a chunk after a cursor. hasRest is false if the whole chunk is before the cursor.
 // It subtracts the skipped length from the cursor, so that the cursor is relative to the next chunk.
-func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
+func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, hasRest bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
 	c[chunk.Stream] -= skip
@@ -354,11 +355,13 @@ func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some b
 
 // decodedChunks returns the chunks of an output that is encoded in memory.
 func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
-	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
+	return chunkSeq(func(handleChunk func(output.Chunk) error) error {
+		return output.Decode(bytes.NewReader(encoded), handleChunk)
+	})
 }
 
 // chunkSeq converts a decoder to a sequence of chunks. The decoder calls a function for each chunk.
-func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
+func chunkSeq(decode func(handleChunk func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
 		err := decode(func(c output.Chunk) error {
@@ -376,10 +379,10 @@ func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output
 // chunkOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkOverheadBytes = 64
 
-// eachChunk passes every chunk to the callback. It holds a slot of the class only for a bounded number of chunks at
+// forEachChunk passes every chunk to the callback. It holds a slot of the class only for a bounded number of chunks at
 // a time, so that other requests get their turn.
-func (h *API) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
-	each func(output.Chunk) error) error {
+func (h *API) forEachChunk(ctx context.Context, slotClass control.SlotClass, chunks iter.Seq2[output.Chunk, error],
+	handleChunk func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
@@ -387,13 +390,13 @@ func (h *API) eachChunk(ctx context.Context, class control.SlotClass, chunks ite
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := h.UserLimits.RunStreamStep(ctx, class, func() error {
+		err := h.UserLimits.RunStreamStep(ctx, slotClass, func() error {
 			for cost := 0; cost < bytesPerReadSlot; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {
 					return err
 				}
-				if err := each(c); err != nil {
+				if err := handleChunk(c); err != nil {
 					return err
 				}
 				cost += len(c.Data) + chunkOverheadBytes

@@ -23,7 +23,7 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
-	_, err := s.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
+	_, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
 		if b := piece.Bytes(); len(b) > maxPieceBytes || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
@@ -39,13 +39,13 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 // lastLinesOf returns the last n lines of the chunks that the callback accepts. It is a simple implementation,
 // with which the test compares the result.
 func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
-	var all []byte
+	var text []byte
 	for _, c := range chunks {
 		if wanted(c) {
-			all = append(all, c.Data...)
+			text = append(text, c.Data...)
 		}
 	}
-	lines := bytes.SplitAfter(all, []byte("\n"))
+	lines := bytes.SplitAfter(text, []byte("\n"))
 	if len(lines[len(lines)-1]) == 0 {
 		lines = lines[:len(lines)-1]
 	}
@@ -156,7 +156,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 		lines := 0
 		grown := heapPeak(func() {
 			p := control.Logs{ID: "a", LastLines: &n}
-			if _, err := s.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
+			if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
 				lines += strings.Count(piece.Text, "\n")
 				return nil
 			}); err != nil {
@@ -170,7 +170,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	var d control.JobDetail
 	grown := heapPeak(func() {
 		var err error
-		if d, err = s.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"}); err != nil {
+		if d, err = s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -188,7 +188,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
 		text := "a" + strings.Repeat(c.unit, 3*maxPieceBytes/len(c.unit))
 		var got []byte
-		f := &logSender{h: s.API, params: control.Logs{}, each: func(p control.OutputPiece) error {
+		f := &logSender{api: s.API, params: control.Logs{}, sendPiece: func(p control.OutputPiece) error {
 			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPieceBytes {
 				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
 			}
@@ -199,7 +199,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			t.Errorf("%q: %d bytes were sent as %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
-	if _, err := s.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a", LastLines: new(-1)},
+	if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a", LastLines: new(-1)},
 		nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
@@ -230,12 +230,12 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	if got, want := readLogs(t, s, control.Logs{LastLines: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"})
+	d, err := s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"})
 	if err != nil || len(d.Output) != maxShowTailBytes || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
 	var damage []control.DamagedRange
-	if _, err := s.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a"},
+	if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a"},
 		func(p control.OutputPiece) error {
 			if p.Damage != nil {
 				damage = append(damage, *p.Damage)
@@ -276,7 +276,7 @@ func TestCutOutputIsReported(t *testing.T) {
 			"a later time":             {ID: "a", Since: size, Stdout: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
-			if _, err := s.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
+			if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
 				if piece.Damage == nil {
 					last = 0
 				} else {
@@ -302,7 +302,7 @@ func TestCutOutputIsReported(t *testing.T) {
 					want)
 			}
 		}
-		if d, err := s.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
+		if d, err := s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
 			len(d.Output) != maxShowTailBytes || (strings.Count(d.Output+d.Stderr,
 			"bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
 			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
@@ -321,7 +321,7 @@ func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a"},
+	_, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a"},
 		func(p control.OutputPiece) error {
 			got.Write(p.Bytes())
 			return nil

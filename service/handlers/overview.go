@@ -69,19 +69,19 @@ const healthNotRunning = "degraded: the service is not running, so no jobs start
 
 // offlineStatus returns the status of a queue whose service is not running. It removes the values that only a
 // running service knows. The health is ok if all jobs have ended, since no job then waits for the service.
-func offlineStatus(st control.Status) control.Status {
-	st.Service = ""
-	st.PID, st.StartedAt, st.Workers, st.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
-	st.Health = "ok"
+func offlineStatus(status control.Status) control.Status {
+	status.Service = ""
+	status.PID, status.StartedAt, status.Workers, status.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
+	status.Health = "ok"
 	for _, s := range queue.States() {
-		if !s.Ended() && st.Jobs[s.String()] > 0 {
-			st.Health = healthNotRunning
+		if !s.Ended() && status.Jobs[s.String()] > 0 {
+			status.Health = healthNotRunning
 		}
 	}
-	if n := st.Jobs[queue.Processing.String()]; n > 0 {
-		st.Health += "; jobs shown as running were running when the service stopped"
+	if n := status.Jobs[queue.Processing.String()]; n > 0 {
+		status.Health += "; jobs shown as running were running when the service stopped"
 	}
-	return st
+	return status
 }
 
 // maxListedNearQuota is the maximum number of users that a status lists as near their quota.
@@ -89,14 +89,15 @@ const maxListedNearQuota = 20
 
 // addQuotaUse adds to a status how many bytes the caller's jobs use of the quota. For an admin it also adds
 // which users are near their quota.
-func (h *API) addQuotaUse(ctx context.Context, st *control.Status) {
+func (h *API) addQuotaUse(ctx context.Context, status *control.Status) {
 	p := control.PeerFrom(ctx)
-	st.UserBytes, st.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()
+	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()
 	if !p.Right.Covers(control.RightAdmin) {
 		return
 	}
 	near := slices.DeleteFunc(h.Quota.NearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
 	for _, u := range near[:min(len(near), maxListedNearQuota)] {
-		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID), Bytes: u.Bytes})
+		status.NearQuota = append(status.NearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID),
+			Bytes: u.Bytes})
 	}
 }

@@ -20,22 +20,22 @@ import (
 // have enqueued jobs, under the names in ownerNames.
 const (
 	reusedUID     = 61400 + iota // uid of a former account; it now belongs to mallory
-	keptUID                      // uid of an account that still exists
+	existingUID                  // uid of an account that still exists
 	unansweredUID                // the directory does not answer for this uid
 	deletedUID                   // the directory answers that this uid does not exist
 	joblessUID                   // uid of an account that has never enqueued a job
 )
 
 // ownerNames contains the names under which uids have enqueued jobs.
-var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
+var ownerNames = map[int]string{reusedUID: "alice", existingUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
 
 // lookUpOwners simulates the program getent on a machine with these uids.
 func lookUpOwners(database, key string) (string, error) {
 	switch key {
 	case fmt.Sprint(reusedUID):
 		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reusedUID), nil
-	case fmt.Sprint(keptUID):
-		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", keptUID), nil
+	case fmt.Sprint(existingUID):
+		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", existingUID), nil
 	case fmt.Sprint(joblessUID):
 		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", joblessUID), nil
 	case fmt.Sprint(unansweredUID):
@@ -137,8 +137,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 			}
 		}
 		for id, want := range map[string]string{
-			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "),
-			"bob-waits":   fmt.Sprint(keptUID, " pending "),
+			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(existingUID, " completed "),
+			"bob-waits":   fmt.Sprint(existingUID, " pending "),
 			"carol-waits": fmt.Sprint(unansweredUID, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
 		} {
 			if got := s.jobState(t, id); got != want {
@@ -153,8 +153,9 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		uid   int
 		right control.Right
 		all   bool
-	}{{reusedUID, control.RightSubmit, false}, {keptUID, control.RightOperate, false}, {keptUID, control.RightAdmin,
-		true}} {
+	}{{reusedUID, control.RightSubmit, false}, {existingUID, control.RightOperate, false},
+		{existingUID, control.RightAdmin,
+			true}} {
 		ctx := asPeer(t, c.uid, c.right)
 		for _, id := range []control.JobID{"alice-done", "alice-waits"} {
 			d, err := s.Show(ctx, control.Show{ID: id})
@@ -179,7 +180,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.Remove(asPeer(t, keptUID, control.RightAdmin),
+		if _, err := s.Remove(asPeer(t, existingUID, control.RightAdmin),
 			control.Remove{Selection: control.Selection{ID: control.JobID(id)}}); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +248,7 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.Show(asPeer(t, keptUID, control.RightSubmit), control.Show{ID: "bob-waits"}); err != nil ||
+	if d, err := s.Show(asPeer(t, existingUID, control.RightSubmit), control.Show{ID: "bob-waits"}); err != nil ||
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}
@@ -277,7 +278,7 @@ func TestAllUIDsAreChecked(t *testing.T) {
 		}
 	}
 	until("alice-waits", "-1 held disowned")
-	if got := s.jobState(t, "bob-waits"); got != fmt.Sprint(keptUID, " pending ") {
+	if got := s.jobState(t, "bob-waits"); got != fmt.Sprint(existingUID, " pending ") {
 		t.Errorf("bob's: %s", got)
 	}
 	j := jobNamed("again")
@@ -303,20 +304,20 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	}{
 		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true},
 		{reusedUID, "", nil, true},
-		{keptUID, "bob", nil, true}, {unansweredUID, "carol", nil, true}, {deletedUID, "dave", nil, true},
+		{existingUID, "bob", nil, true}, {unansweredUID, "carol", nil, true}, {deletedUID, "dave", nil, true},
 		{0, "toor", nil, true},
-		{accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(keptUID), false},
-		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true},
-		{reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
+		{accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(existingUID), false},
+		{existingUID, "alice", new(reusedUID), false}, {existingUID, "mallory", new(reusedUID), true},
+		{reusedUID, "bob", new(existingUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(existingUID), true},
 	} {
 		if err := s.Owners.CheckOwner(&queue.Job{UID: c.uid,
 			Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
-	s.Owners.NameLookups[keptUID] = &access.NameLookup{Done: closedChannel(), Name: "who was bob a moment ago",
+	s.Owners.NameLookups[existingUID] = &access.NameLookup{Done: closedChannel(), Name: "who was bob a moment ago",
 		DoneAt: time.Now()}
-	if err := s.Owners.CheckOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
+	if err := s.Owners.CheckOwner(&queue.Job{UID: existingUID, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)
 	}
 	unblock := make(chan struct{})

@@ -21,59 +21,59 @@ func (h *API) Resume(ctx context.Context, p control.Selection) (control.BulkResu
 	return h.setPaused(ctx, "resume", p, false)
 }
 
-// setPaused pauses the selected jobs or, if on is false, resumes them. method is the name of the called method.
-func (h *API) setPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+// setPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the called method.
+func (h *API) setPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
 	if p.All {
-		return h.setAllPaused(ctx, method, p, on)
+		return h.setAllPaused(ctx, method, p, pause)
 	}
-	return h.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.pauseVerb(on))
+	return h.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.pauseVerb(pause))
 }
 
 // pauseVerb returns the verb that pauses running jobs, or resumes paused ones.
-func (h *API) pauseVerb(on bool) *bulkVerb {
+func (h *API) pauseVerb(pause bool) *bulkVerb {
 	method := "resume"
-	if on {
+	if pause {
 		method = "pause"
 	}
-	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
-		runs, err := h.Pool.SetPaused(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
+		runs, err := h.Pool.SetPaused(ctx, j.Seq, pause, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
-		case len(onlyStates) > 0:
+		case len(allowedStates) > 0:
 			return store.ErrStateChanged
 		}
 		now, err := h.rereadCompact(ctx, j)
 		if err != nil {
 			return err
 		}
-		return cannotPauseError(&now, on)
+		return cannotPauseError(&now, pause)
 	}}
 }
 
-// cannotPauseError returns the error for a job that cannot be paused or, if on is false, cannot be resumed.
-func cannotPauseError(j *queue.Job, on bool) error {
+// cannotPauseError returns the error for a job that cannot be paused or, if pause is false, cannot be resumed.
+func cannotPauseError(j *queue.Job, pause bool) error {
 	next := "only running jobs can be paused"
 	switch {
-	case on && j.State.Waiting() && j.State != queue.Held:
+	case pause && j.State.Waiting() && j.State != queue.Held:
 		next += "; to keep it from starting: queuectl hold " + j.ID
-	case !on && j.State == queue.Held:
+	case !pause && j.State == queue.Held:
 		next = "let it run with: queuectl release " + j.ID
-	case !on:
+	case !pause:
 		next = "only paused jobs can be resumed"
 	}
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// setAllPaused pauses all jobs or, if on is false, ends that pause. Jobs that were paused individually stay
+// setAllPaused pauses all jobs or, if pause is false, ends that pause. Jobs that were paused individually stay
 // paused. The pause outlasts restarts of the service.
-func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.RightOperate) {
-		return v, h.Rights.Refuse(&peer, method+" of all jobs", control.RightOperate)
+		return v, h.Rights.RefusalError(&peer, method+" of all jobs", control.RightOperate)
 	}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
 		if err := h.ReloadShared(ctx); err != nil {
@@ -85,26 +85,26 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
 		return v, nil
 	}
-	var wait func(context.Context) ([]string, error)
-	err := h.Lock.With(ctx, func() error {
+	var awaitPause func(context.Context) ([]string, error)
+	err := h.Lock.RunLocked(ctx, func() error {
 		// Read the store, since another node may have paused or resumed all jobs in the meantime.
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
-		if paused != on || h.Pool.IsAllPaused() != on {
-			if err := h.storeAllPause(ctx, on); err != nil {
+		if paused != pause || h.Pool.IsAllPaused() != pause {
+			if err := h.storeAllPause(ctx, pause); err != nil {
 				return err
 			}
 		}
-		wait = h.Pool.SetAllPaused(on)
+		awaitPause = h.Pool.SetAllPaused(pause)
 		return nil
 	})
 	if err != nil {
 		return v, err
 	}
-	done, err := wait(ctx)
+	done, err := awaitPause(ctx)
 	v.DoneIDs = append(v.DoneIDs, done...)
 	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h, request) {
@@ -116,10 +116,10 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 	return v, err
 }
 
-// localPauseResult returns the answer to another node that has paused or resumed all jobs. done contains the
-// ids of the changed jobs on this node. If other jobs failed, the answer also contains the error.
-func localPauseResult(done []string, err error) control.BulkResult {
-	v := control.BulkResult{DoneIDs: done}
+// localPauseResult returns the answer to another node that has paused or resumed all jobs. changedIDs
+// contains the ids of the changed jobs on this node. If other jobs failed, the answer also contains the error.
+func localPauseResult(changedIDs []string, err error) control.BulkResult {
+	v := control.BulkResult{DoneIDs: changedIDs}
 	if err != nil {
 		v.Refusals = append(v.Refusals, newRefusal("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
 	}
@@ -127,15 +127,15 @@ func localPauseResult(done []string, err error) control.BulkResult {
 }
 
 // storeAllPause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
-func (h *API) storeAllPause(ctx context.Context, on bool) error {
+func (h *API) storeAllPause(ctx context.Context, pause bool) error {
 	set := store.Setting{Key: settings.PauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
-	if on {
+	if pause {
 		set.Value, set.Kind = "on", queue.EventPaused
 	}
 	if err := h.storeSetting(ctx, set); err != nil {
 		return err
 	}
-	if !on {
+	if !pause {
 		h.Pauses.Store(nil)
 		return nil
 	}

@@ -23,12 +23,12 @@ func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 }
 
 // priorityBounds returns the lowest and the highest priority that a peer may set in a queue.
-func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
+func (h *API) priorityBounds(p *control.Peer, queueName string) (minPriority, maxPriority int64) {
 	if p.Right.Covers(control.RightOperate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
 	most := h.Settings.Current().PriorityRange
-	def := h.QueueRules.DefaultPriority(name)
+	def := h.QueueRules.DefaultPriority(queueName)
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
@@ -43,22 +43,22 @@ func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 // each job of a batch gets a priority one higher than the job before it. All then have the same rank and start
 // in their order.
 
-// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlier is the number of
-// jobs in the earlier requests of the batch, and jobs is the number of jobs in this request. All requests of a
-// batch get the result for the first one, so that the batch's jobs start in their order.
+// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobs is the number
+// of jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request. All requests
+// of a batch get the result for the first one, so that the batch's jobs start in their order.
 func (h *API) bestWaitingPriority(
-	ctx context.Context, uid int, batch string, jobs int,
-) (best store.WaitingPriority, earlier int, err error) {
+	ctx context.Context, uid int, batch string, jobCount int,
+) (bestWaiting store.WaitingPriority, earlierJobs int, err error) {
 	name, now := batchKey{uid, batch}, h.Store.Now()
-	if b, known := h.runNextBatches.recordRequest(name, now, jobs); known {
+	if b, known := h.runNextBatches.recordRequest(name, now, jobCount); known {
 		return b.bestWaiting, b.earlierJobs, nil
 	}
-	best, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
+	bestWaiting, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
-		h.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})
+		h.runNextBatches.rememberFirst(name, runNextBatch{bestWaiting, now, jobCount})
 	}
-	return best, 0, err
+	return bestWaiting, 0, err
 }
 
 // batchKey identifies a batch of a user.
@@ -70,8 +70,8 @@ type batchKey struct {
 // runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is
 // removed when it is committed or aborted, or after store.StagingTimeout without a request.
 type runNextBatches struct {
-	mu     sync.Mutex
-	byName map[batchKey]runNextBatch
+	mu      sync.Mutex
+	byBatch map[batchKey]runNextBatch
 }
 
 // runNextBatch holds the result of bestWaitingPriority for one batch.
@@ -81,73 +81,73 @@ type runNextBatch struct {
 	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns the remembered values of a batch. known is false if no values are remembered. It also
+// recordRequest returns the remembered values of a batch. isKnown is false if no values are remembered. It also
 // adds the number of jobs in this request to the batch.
-func (n *runNextBatches) recordRequest(name batchKey, now queue.Millis, jobs int) (b runNextBatch, known bool) {
+func (n *runNextBatches) recordRequest(key batchKey, now queue.Millis, jobCount int) (b runNextBatch, isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b, known = n.byName[name]
-	if known {
-		n.byName[name] = runNextBatch{b.bestWaiting, now, b.earlierJobs + jobs}
+	b, isKnown = n.byBatch[key]
+	if isKnown {
+		n.byBatch[key] = runNextBatch{b.bestWaiting, now, b.earlierJobs + jobCount}
 	}
-	return b, known
+	return b, isKnown
 }
 
 // rememberFirst remembers the first request of a batch and removes abandoned batches. Per user it keeps at most
 // as many batches as the store does, those with the newest requests.
-func (n *runNextBatches) rememberFirst(name batchKey, first runNextBatch) {
+func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.byName == nil {
-		n.byName = map[batchKey]runNextBatch{}
+	if n.byBatch == nil {
+		n.byBatch = map[batchKey]runNextBatch{}
 	}
-	count, oldest := 0, name
-	for other, b := range n.byName {
+	count, oldest := 0, key
+	for other, b := range n.byBatch {
 		switch {
-		case b.lastRequestAt.Add(store.StagingTimeout) < first.lastRequestAt:
-			delete(n.byName, other)
-		case other.uid == name.uid:
-			if count++; count == 1 || b.lastRequestAt < n.byName[oldest].lastRequestAt {
+		case b.lastRequestAt.Add(store.StagingTimeout) < firstRequest.lastRequestAt:
+			delete(n.byBatch, other)
+		case other.uid == key.uid:
+			if count++; count == 1 || b.lastRequestAt < n.byBatch[oldest].lastRequestAt {
 				oldest = other
 			}
 		}
 	}
 	if count >= store.MaxStagedBatches {
-		delete(n.byName, oldest)
+		delete(n.byBatch, oldest)
 	}
-	n.byName[name] = first
+	n.byBatch[key] = firstRequest
 }
 
 // remove forgets a batch.
 func (n *runNextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.byName, batchKey{uid, batch})
+	delete(n.byBatch, batchKey{uid, batch})
 }
 
 // raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, at most to the
-// highest priority that the owner may set. earlier is the number of jobs of the batch before this job. The
+// highest priority that the owner may set. earlierJobs is the number of jobs of the batch before this job. The
 // returned note says that some waiting jobs still start first; nil if none do.
-func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.WaitingPriority,
-	earlier int) (notes []string) {
+func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, bestWaiting store.WaitingPriority,
+	earlierJobs int) (notes []string) {
 	order := h.Store.Order()
 	if order.Scheduling == queue.ByArrival {
 		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
 			"the job that has waited longest starts first"}
 	}
-	if !best.Found {
+	if !bestWaiting.Found {
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
-		best.Priority += int64(earlier) + 1 // each new job raises the effective priorities of waiting jobs by one
+		bestWaiting.Priority += int64(earlierJobs) + 1 // each new job raises the effective priorities of waiting jobs by one
 	}
 	_, most := h.priorityBounds(p, j.Queue)
-	j.Priority = max(j.Priority, min(best.Priority+1, most))
-	if best.Priority < j.Priority {
+	j.Priority = max(j.Priority, min(bestWaiting.Priority+1, most))
+	if bestWaiting.Priority < j.Priority {
 		return nil
 	}
 	verb := "still"
-	if best.IsUpperBound {
+	if bestWaiting.IsUpperBound {
 		verb = "may still"
 	}
 	return []string{fmt.Sprintf("next: the job is enqueued with priority %d, the highest that you may set in queue %s, "+

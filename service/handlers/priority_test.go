@@ -42,7 +42,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
 			}
 		}
-		ctx := asPeer(t, owner, c.right)
+		ctx := asPeer(t, ownerUID, c.right)
 		one := spec(c.queue, c.priority)
 		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
 		check("enqueue", err)
@@ -72,13 +72,13 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newStoreRig(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)
-	made, err := s.Enqueue(asPeer(t, owner, control.RightSubmit),
+	made, err := s.Enqueue(asPeer(t, ownerUID, control.RightSubmit),
 		control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	edit := func(right control.Right, set string) error {
-		return s.editJob(asPeer(t, owner, right), made.ID, set)
+		return s.editJob(asPeer(t, ownerUID, right), made.ID, set)
 	}
 	if err := edit(control.RightOperate, `{"priority":500}`); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ func TestProtocolDeclaresTheLimitsThatHold(t *testing.T) {
 		"jobs of a page":           {control.MaxPageRows, store.MaxPageRows},
 		"rows of a screen":         {control.MaxScreenRows, store.MaxScreenRows},
 		"workers":                  {control.MaxWorkers, worker.MaxWorkers},
-		"bytes of a schedule name": {control.MaxScheduleNameBytes, store.MaxScheduleName},
+		"bytes of a schedule name": {control.MaxScheduleNameBytes, store.MaxScheduleNameBytes},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%s: the protocol declares %d; the limit is %d", name, c[0], c[1])

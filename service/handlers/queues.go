@@ -21,19 +21,19 @@ const maxSuggestedQueues = 10
 
 // createdQueues returns the queues that a request has created. If these are few, each has the name of a similar
 // existing queue, if any.
-func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
-			list = append(list, control.NewQueue{Queue: name})
+			newQueues = append(newQueues, control.NewQueue{Queue: name})
 		}
 	}
-	if len(list) == 0 || len(list) > maxSuggestedQueues {
-		return list
+	if len(newQueues) == 0 || len(newQueues) > maxSuggestedQueues {
+		return newQueues
 	}
 	known, err := h.listQueues(ctx)
 	if err != nil {
-		return list
+		return newQueues
 	}
 	names := []string{queue.DefaultQueue}
 	for _, q := range known {
@@ -41,21 +41,21 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []contr
 			names = append(names, q.Name)
 		}
 	}
-	for i := range list {
-		list[i].SimilarQueue = queue.NearestWord(list[i].Queue, names)
+	for i := range newQueues {
+		newQueues[i].SimilarQueue = queue.NearestWord(newQueues[i].Queue, names)
 	}
-	return list
+	return newQueues
 }
 
 // listQueues returns all queues. The list includes the default queue even if it is empty.
-func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
+func (h *API) listQueues(ctx context.Context) (queues []store.QueueState, err error) {
+	queues, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
-	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
-		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
-		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
+	if err == nil && !slices.ContainsFunc(queues, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
+		queues = append(queues, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
+		slices.SortFunc(queues, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	return list, err
+	return queues, err
 }
 
 // viewQueue converts a queue to its form in a reply.
@@ -91,21 +91,21 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 }
 
 // addOtherNodesThroughput adds to the throughput of each queue that of the other nodes.
-func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.QueueView) {
 	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
-	for i := range list {
-		list[i].ThroughputPerMinute += ended[list[i].Queue]
+	for i := range queues {
+		queues[i].ThroughputPerMinute += ended[queues[i].Queue]
 	}
 }
 
 // viewQueues returns the queues that the callback accepts, in the form of a reply. The throughput is that of
 // this node.
-func (h *API) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+func (h *API) viewQueues(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
 	rates := h.Pool.QueueThroughputsPerMinute()
 	for i := range list {
-		if !wanted(&list[i]) {
+		if !isWanted(&list[i]) {
 			continue
 		}
 		if n := len(out.Queues); n == control.MaxQueuesPage {
@@ -157,10 +157,10 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 	return v, err
 }
 
-// setIfGiven assigns *given to a variable, unless given is nil.
-func setIfGiven[T any](to, given *T) {
-	if given != nil {
-		*to = *given
+// setIfGiven assigns *newValue to *target, unless newValue is nil.
+func setIfGiven[T any](target, newValue *T) {
+	if newValue != nil {
+		*target = *newValue
 	}
 }
 
@@ -195,9 +195,11 @@ func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRu
 
 // mergeDefaults applies a merge patch to the job defaults of a queue and validates the result. It returns the
 // result as JSON, and a job that has these defaults.
-func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text string, j queue.Job, err error) {
+func mergeDefaults(
+	oldJSON string, patch json.RawMessage, defaults queue.Defaults,
+) (mergedJSON string, j queue.Job, err error) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
+	if err := json.Unmarshal([]byte(cmp.Or(oldJSON, "{}")), &fields); err != nil {
 		return "", j, err
 	}
 	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
@@ -221,7 +223,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 	}
 	any := queue.Spec{Command: new("true")}
 	any.Override(&spec)
-	if j, err = queue.Resolve(&any, d); err != nil {
+	if j, err = queue.Resolve(&any, defaults); err != nil {
 		return "", j, err
 	}
 	setFields := spec.GivenFields() // in their canonical spelling
@@ -319,18 +321,18 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseJobs concurrently pauses running jobs of this node, except those that earlier calls have handled. It adds
-// the jobs that it pauses to the set of handled jobs.
-func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handled map[int64]bool) error {
+// pauseJobs concurrently pauses running jobs of this node, except those in handledSeqs, which earlier calls have
+// handled. It adds the jobs that it pauses to handledSeqs.
+func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handledSeqs map[int64]bool) error {
 	errs := make([]error, len(seqs))
-	var calls sync.WaitGroup
+	var pauses sync.WaitGroup
 	for i, seq := range seqs {
-		if !handled[seq] {
-			handled[seq] = true
-			calls.Go(func() { _, errs[i] = h.Pool.SetPaused(ctx, seq, true, uid) })
+		if !handledSeqs[seq] {
+			handledSeqs[seq] = true
+			pauses.Go(func() { _, errs[i] = h.Pool.SetPaused(ctx, seq, true, uid) })
 		}
 	}
-	calls.Wait()
+	pauses.Wait()
 	for _, err := range errs {
 		// Ignore ErrWrongState, which means that the job is being ended.
 		if err != nil && !errors.Is(err, queue.ErrWrongState) {
@@ -396,7 +398,7 @@ func (h *API) QueueRemove(ctx context.Context, p control.QueueRemove) (control.Q
 
 // changeQueues changes the settings of one queue or of all queues to the settings that newRule returns. Then it
 // calls afterChange for each of these queues.
-func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
+func (h *API) changeQueues(ctx context.Context, verb, name string, allQueues bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
@@ -409,7 +411,7 @@ func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
 		for i := range list {
 			q := &list[i]
 			names = append(names, q.Name)
-			if !all && q.Name != name {
+			if !allQueues && q.Name != name {
 				continue
 			}
 			rule, err := newRule(q)

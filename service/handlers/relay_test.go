@@ -25,25 +25,27 @@ import (
 // the requests that it gets.
 type relayingCluster struct {
 	*drainCluster
-	b      *cluster.Responder // executes the requests to node b
-	holder int64              // the node that holds every lease
+	responder  *cluster.Responder // executes the requests to node b
+	holderNode int64              // the node that holds every lease
 }
 
-func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
+func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) {
+	return c.holderNode, nil
+}
 
 // SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
 	// Do not pass ctx, which contains the peer: a real node b runs in another process and does not get ctx.
-	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
+	return control.EncodeAnswer(c.responder.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
 // newRelayRig returns the rig of node a. It shares its store with node b, which holds all leases.
 func newRelayRig(t *testing.T) (*rig, *relayingCluster) {
 	t.Helper()
 	b := newStoreRig(t)
-	c := &relayingCluster{drainCluster: newDrainCluster(), holder: 2,
-		b: &cluster.Responder{Node: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
+	c := &relayingCluster{drainCluster: newDrainCluster(), holderNode: 2,
+		responder: &cluster.Responder{Node: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
 	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
 }
 
@@ -69,9 +71,9 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	} {
 		s, c := newRelayRig(t)
 		s.enqueueJobs(t, jobNamed("j"))
-		ctx := asPeer(t, owner, control.RightSubmit)
+		ctx := asPeer(t, ownerUID, control.RightSubmit)
 		here, err := do(s.API, ctx, control.Selection{ID: "j"})
-		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, owner)
+		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, ownerUID)
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
 		}
@@ -108,13 +110,13 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
 			s.enqueueJobs(t, j)
 			for _, verb := range c.verbs {
-				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: owner}); err != nil {
+				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: ownerUID}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.Edit(asPeer(t, owner, control.RightOperate), control.Edit{
+			v, err := s.Edit(asPeer(t, ownerUID, control.RightOperate), control.Edit{
 				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
-			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, owner)
+			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, ownerUID)
 			for _, got := range relay.requests {
 				if !strings.HasPrefix(got, request) {
 					t.Errorf("%s: the other node got the request %s, want %s", name, got, request)
@@ -140,7 +142,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	stranger := asPeer(t, owner+1, control.RightSubmit)
+	stranger := asPeer(t, ownerUID+1, control.RightSubmit)
 	v, err := s.Cancel(stranger, control.Selection{ID: "j"})
 	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requests) > 0 {
 		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
@@ -154,12 +156,12 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 		`{"method":"cancel","params":{"id":"j","uid":0},"right":"admin"}`:   queue.ErrInvalid,
 		`{"method":"gate.list","right":"read"}`:                             nil,
 	} {
-		if _, err := c.b.ExecuteRequest(t.Context(), []byte(request)); !errors.Is(err, want) {
+		if _, err := c.responder.ExecuteRequest(t.Context(), []byte(request)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", request, err, want)
 		}
 	}
-	result, err := c.b.ExecuteRequest(t.Context(), fmt.Appendf(nil,
-		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner+1))
+	result, err := c.responder.ExecuteRequest(t.Context(), fmt.Appendf(nil,
+		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, ownerUID+1))
 	if v, _ := result.(control.BulkResult); err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
 		t.Errorf("a job of another user: got %+v, %v", result, err)
 	}
@@ -173,14 +175,14 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: owner}); err != nil {
+	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: ownerUID}); err != nil {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, jobNamed("j"))
 	for i, want := range []queue.State{queue.Pending, queue.Held} {
 		seq := i + 1
-		result, err := c.b.ExecuteRequest(t.Context(), fmt.Appendf(nil,
-			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, owner, seq))
+		result, err := c.responder.ExecuteRequest(t.Context(), fmt.Appendf(nil,
+			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, ownerUID, seq))
 		v, _ := result.(control.BulkResult)
 		if err != nil || seq == 1 && (len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeNotFound) {
 			t.Errorf("seq %d: got %+v, %v", seq, v, err)
@@ -195,7 +197,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	err := s.endLeasedJob(t.Context(), 1, owner)
+	err := s.endLeasedJob(t.Context(), 1, ownerUID)
 	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
 	}
@@ -214,7 +216,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.resumeJobsOfFrozenQueue(asPeer(t, owner+1, control.RightSubmit), &store.QueueState{})
+	err = s.resumeJobsOfFrozenQueue(asPeer(t, ownerUID+1, control.RightSubmit), &store.QueueState{})
 	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
 		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
 	}
@@ -239,7 +241,7 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
 	c.answers[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
-	v, err := s.Pause(asPeer(t, owner, control.RightAdmin), control.Selection{All: true})
+	v, err := s.Pause(asPeer(t, ownerUID, control.RightAdmin), control.Selection{All: true})
 	if err != nil || !slices.Equal(v.DoneIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}
@@ -252,15 +254,15 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 // given pieces of output.
 type pieceCluster struct {
 	*drainCluster
-	pieces []string
+	outputReplies []string
 }
 
 func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
 
 // SendRequest returns the next piece of output as the answer.
 func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte, error) {
-	piece := c.pieces[0]
-	c.pieces = c.pieces[1:]
+	piece := c.outputReplies[0]
+	c.outputReplies = c.outputReplies[1:]
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
 }
 
@@ -284,9 +286,9 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 		cluster := &pieceCluster{newDrainCluster(), c.pieces}
 		s := newSharedRigOn(t, cluster)
 		piece, running, err := s.Router.ReadOutput(t.Context(), 1, output.Cursor{3, 0}, c.wait)
-		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.pieces) != c.rest {
+		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.outputReplies) != c.rest {
 			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
-				err, len(cluster.pieces), c.data, c.running, c.rest)
+				err, len(cluster.outputReplies), c.data, c.running, c.rest)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newStoreRig(t)
 	advice := ""
 	s.BootAdvice = func() string { return advice }
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	at := func(d time.Duration) *queue.Millis { return new(s.Store.Now().Add(d)) }
 	for _, c := range []struct {
 		name   string
@@ -64,7 +64,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newStoreRig(t)
 	s.BootAdvice = func() string { return "do" }
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 // contain this number.
 func TestReceiptSaysMostAttempts(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
 		got, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})

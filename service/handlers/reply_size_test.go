@@ -52,7 +52,7 @@ func newLargestJob(id string) queue.Job {
 
 // putLargestSchedules stores one schedule for each of the jobs. Each schedule takes the maximum space in a reply.
 // It returns the schedules as replies show them.
-func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
+func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (schedules []any) {
 	t.Helper()
 	for i, j := range jobs {
 		spec, err := queue.SpecOf(&j).MarshalJSON()
@@ -83,9 +83,9 @@ func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...que
 		for k := range d.OccurrenceRecords {
 			d.OccurrenceRecords[k].Note = queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), queue.MaxErrorBytes)
 		}
-		all = append(all, d)
+		schedules = append(schedules, d)
 	}
-	return all
+	return schedules
 }
 
 // retryTimeouts repeats a read that times out, as may happen on a busy machine under the race detector.
@@ -157,7 +157,7 @@ func TestAnswersFit(t *testing.T) {
 	largestSchedules := sync.OnceValue(func() []any { return s.putLargestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
-			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
+			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleNameBytes),
 				Cron: sixfoldText(1024), TimeZone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
@@ -186,8 +186,8 @@ func TestAnswersFit(t *testing.T) {
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = tailText([]byte(sixfoldText(maxShowTailBytes))),
-					tailText([]byte(strings.Repeat("a\xff", maxShowTailBytes/2)))
+				d.Output, d.Stderr = validUTF8Text([]byte(sixfoldText(maxShowTailBytes))),
+					validUTF8Text([]byte(strings.Repeat("a\xff", maxShowTailBytes/2)))
 				access.HideDetail(&d, access.VisibleAll)
 				all = append(all, d)
 			}
@@ -231,7 +231,7 @@ func TestAnswersFit(t *testing.T) {
 			for range control.MaxSimulatedJobs {
 				j := newLargestJob("x")
 				v := s.viewJob(&j)
-				shorten(&v)
+				shortenTexts(&v)
 				jobs = append(jobs, v)
 			}
 			return []any{control.SimulateResult{Jobs: jobs, Incomplete: true}}
@@ -292,8 +292,8 @@ func TestAnswersFit(t *testing.T) {
 				control.WaitResult{UnfinishedIDs: names[:control.MaxWaitIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &logSender{h: s.API, params: control.Logs{ID: control.JobID(id)},
-				each: func(p control.OutputPiece) error { all = append(all, p); return nil }}
+			f := &logSender{api: s.API, params: control.Logs{ID: control.JobID(id)},
+				sendPiece: func(p control.OutputPiece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
 				4*output.MaxMemoryBytes)} {
 				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {

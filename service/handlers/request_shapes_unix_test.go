@@ -33,13 +33,13 @@ type rigAuthorizer struct {
 	*access.Rights
 }
 
-// shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
-const shapeSize = control.MaxLineBytes - 4096
+// maxShapeBytes is the maximum length of the inputs: slightly less than the maximum length of a line.
+const maxShapeBytes = control.MaxLineBytes - 4096
 
-// repeatToSize returns a value of at most shapeSize bytes: an opening text, as many copies of a unit as fit, and
-// a closing text.
-func repeatToSize(open, unit, end string) string {
-	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
+// repeatToSize returns a value of at most maxShapeBytes bytes: the prefix, as many copies of the repeated text
+// as fit, and the suffix.
+func repeatToSize(prefix, repeated, suffix string) string {
+	return prefix + strings.TrimSuffix(strings.Repeat(repeated+",", maxShapeBytes/(len(repeated)+1)), ",") + suffix
 }
 
 // objectWithMembers returns a JSON object with n members with different names. If n members do not fit, it has
@@ -47,14 +47,14 @@ func repeatToSize(open, unit, end string) string {
 func objectWithMembers(n int, value string) string {
 	var b strings.Builder
 	b.WriteString(`{"a":` + value)
-	for i := 0; i < n && b.Len() < shapeSize-64-len(value); i++ {
+	for i := 0; i < n && b.Len() < maxShapeBytes-64-len(value); i++ {
 		fmt.Fprintf(&b, `,"%x":%s`, i, value)
 	}
 	return b.String() + "}"
 }
 
-// shapes contains values that are expensive to parse. Each is expensive for another reason.
-var shapes = map[string]func() string{
+// shapeGenerators contains functions that generate values. Each value is expensive to parse, for another reason.
+var shapeGenerators = map[string]func() string{
 	"nested": func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
 	"nested objects": func() string {
 		return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28),
@@ -67,14 +67,14 @@ var shapes = map[string]func() string{
 	"numbers":            func() string { return repeatToSize("[", `1`, "]") },
 	"empty texts":        func() string { return repeatToSize("[", `""`, "]") },
 	"long texts":         func() string { return repeatToSize("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
-	"text":               func() string { return `"` + strings.Repeat("x", shapeSize) + `"` },
-	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, shapeSize/6) + `"` },
-	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, shapeSize/12) + `"` },
-	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, shapeSize/2) + `"` },
-	"digits":             func() string { return strings.Repeat("7", shapeSize) },
-	"a fraction":         func() string { return "0." + strings.Repeat("7", shapeSize) },
-	"a text of digits":   func() string { return `"` + strings.Repeat("7", shapeSize) + `s"` },
-	"spaces":             func() string { return strings.Repeat(" ", shapeSize) + "1" },
+	"text":               func() string { return `"` + strings.Repeat("x", maxShapeBytes) + `"` },
+	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, maxShapeBytes/6) + `"` },
+	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, maxShapeBytes/12) + `"` },
+	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, maxShapeBytes/2) + `"` },
+	"digits":             func() string { return strings.Repeat("7", maxShapeBytes) },
+	"a fraction":         func() string { return "0." + strings.Repeat("7", maxShapeBytes) },
+	"a text of digits":   func() string { return `"` + strings.Repeat("7", maxShapeBytes) + `s"` },
+	"spaces":             func() string { return strings.Repeat(" ", maxShapeBytes) + "1" },
 }
 
 // requestLine returns the line of a request.
@@ -89,7 +89,7 @@ func batchRequest(n int, job func(i int) string) string {
 	b.WriteString(`{"batch":"b","jobs":[`)
 	for i := range n {
 		j := job(i)
-		if b.Len()+len(j) > shapeSize {
+		if b.Len()+len(j) > maxShapeBytes {
 			break
 		}
 		if i > 0 {
@@ -104,27 +104,29 @@ func batchRequest(n int, job func(i int) string) string {
 var expensiveLines = map[string]func() string{
 	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + objectWithMembers(1<<30, "1")[1:] },
 	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
-	"a long method":          func() string { return requestLine(strings.Repeat("x", shapeSize), "{}") },
-	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
-	"padding":                func() string { return strings.Repeat(" ", shapeSize) + requestLine("list", "{}") },
+	"a long method":          func() string { return requestLine(strings.Repeat("x", maxShapeBytes), "{}") },
+	"a long id": func() string {
+		return `{"id":"` + strings.Repeat("x", maxShapeBytes) + `","method":"hello"}`
+	},
+	"padding": func() string { return strings.Repeat(" ", maxShapeBytes) + requestLine("list", "{}") },
 	"no JSON at the end": func() string {
 		return strings.TrimSuffix(requestLine("list", repeatToSize("[", "1", "]")),
 			"}")
 	},
-	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
-	"too deep":             func() string { return strings.Repeat("[", shapeSize) },
-	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
+	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, maxShapeBytes/6) },
+	"too deep":             func() string { return strings.Repeat("[", maxShapeBytes) },
+	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", maxShapeBytes/2) + "\xff\"}" },
 	"jobs of nothing":      func() string { return batchRequest(1<<30, func(int) string { return "{}" }) },
 	"jobs, all there may be": func() string {
 		return batchRequest(queue.MaxJobsPerRequest,
 			func(int) string { return `{"command":"true"}` })
 	},
 	"jobs with much to be set": func() string {
-		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxJobsPerRequest-50) + `"}}`
+		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", maxShapeBytes/queue.MaxJobsPerRequest-50) + `"}}`
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with many variables": func() string {
-		env := `{"command":"true","env":` + objectWithMembers(shapeSize/queue.MaxJobsPerRequest/13, `"1"`) + `}`
+		env := `{"command":"true","env":` + objectWithMembers(maxShapeBytes/queue.MaxJobsPerRequest/13, `"1"`) + `}`
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with labels": func() string {
@@ -171,7 +173,7 @@ var expensiveLines = map[string]func() string{
 	},
 	"names that are none": func() string {
 		return requestLine("cancel", `{"ids":`+repeatToSize("[",
-			`"`+strings.Repeat(`\u0001`, shapeSize/control.MaxJobIDs/6-1)+`"`, "]")+`}`)
+			`"`+strings.Repeat(`\u0001`, maxShapeBytes/control.MaxJobIDs/6-1)+`"`, "]")+`}`)
 	},
 }
 
@@ -179,23 +181,25 @@ var expensiveLines = map[string]func() string{
 // values with their own parser.
 var commonShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
-// inputs returns all inputs of the test. They use the shapes as values of each kind of parameter, of an
-// unknown parameter, and of each kind of field of a job.
-func inputs() map[string]func() string {
+// requestGenerators returns functions that generate all inputs of the test, by name. The inputs use the shapes
+// as values of each kind of parameter, of an unknown parameter, and of each kind of field of a job.
+func requestGenerators() map[string]func() string {
 	all := map[string]func() string{}
 	for name, line := range expensiveLines {
 		all[name] = line
 	}
 	kinds := map[string]bool{}
-	add := func(kind, method, open, end string, names ...string) {
+	add := func(kind, method, prefix, suffix string, names ...string) {
 		for _, name := range names {
 			if !kinds[kind+name] {
 				kinds[kind+name] = true
-				all[method+" "+open+": "+name] = func() string { return requestLine(method, open+shapes[name]()+end) }
+				all[method+" "+prefix+": "+name] = func() string {
+					return requestLine(method, prefix+shapeGenerators[name]()+suffix)
+				}
 			}
 		}
 	}
-	every := slices.Sorted(maps.Keys(shapes))
+	every := slices.Sorted(maps.Keys(shapeGenerators))
 	for _, m := range control.Schemas() {
 		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
 			continue // skip these methods, since their parameters are added below
@@ -243,7 +247,7 @@ func TestShapesAreCheap(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := startRequester(t)
-	for name, input := range inputs() {
+	for name, input := range requestGenerators() {
 		line := []byte(input() + "\n")
 		var before, after runtime.MemStats
 		runtime.GC()

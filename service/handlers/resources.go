@@ -13,7 +13,7 @@ import (
 // checkDemands applies the stored rules of shared gates to the job's demands. A demand says that a job needs,
 // for example, a lock or a resource. checkDemands returns an error if a demand contradicts a rule, or if no
 // node meets all demands.
-func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+func (h *API) checkDemands(j *queue.Job, loadNodes func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // the demands for a node or for resources of a node
 	var nodes []store.NodeState
 	for i := range j.Demands {
@@ -27,7 +27,7 @@ func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)
 			continue
 		}
 		var err error
-		if nodes, err = known(); err != nil {
+		if nodes, err = loadNodes(); err != nil {
 			return err
 		}
 		demands = append(demands, d)
@@ -52,16 +52,16 @@ func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 	}) {
 		return nil
 	}
-	var all []string
+	var conditions []string
 	for _, d := range demands {
 		if d.Kind == queue.GateNode {
-			all = append(all, "matches "+queue.Clip(d.Key))
+			conditions = append(conditions, "matches "+queue.Clip(d.Key))
 		} else {
-			all = append(all, "has "+d.String())
+			conditions = append(conditions, "has "+d.String())
 		}
 	}
 	return queue.Invalid("resources", "the job needs a node that %s, but no such node exists; see: queuectl node list",
-		strings.Join(all, " and "))
+		strings.Join(conditions, " and "))
 }
 
 // checkResource returns an error if no node has as many units of a resource as the demand needs.

@@ -64,7 +64,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if d.Store == nil {
 		d.Store = memstore.New(queue.Order{})
 	}
-	d.Settings = newKeeperWith(t, o.settings, o.workers)
+	d.Settings = newSettingsKeeper(t, o.settings, o.workers)
 	d.Directory = cmp.Or(o.directory, &access.Directory{})
 	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
 	d.Account.RunsAsJobAccount = d.Account.RunsAsJobAccount || o.runAsSubmitters
@@ -133,8 +133,9 @@ func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.
 	return a
 }
 
-// newKeeperWith returns a keeper with the given settings, as if the settings file contained them. workers "" means 0.
-func newKeeperWith(t testing.TB, values map[string]string, workers string) *settings.Keeper {
+// newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workers ""
+// means 0.
+func newSettingsKeeper(t testing.TB, values map[string]string, workers string) *settings.Keeper {
 	t.Helper()
 	flags := map[string]string{"workers": cmp.Or(workers, "0")}
 	k, err := settings.New(settings.Options{Flags: flags})
@@ -160,11 +161,11 @@ func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
 func (noEndpoint) UpdateAccess() {}
 
 // setQuota sets the quota of each user; a negative number means auto.
-func (s *rig) setQuota(t testing.TB, bytes int64) {
+func (s *rig) setQuota(t testing.TB, quotaBytes int64) {
 	t.Helper()
 	text := "auto"
-	if bytes >= 0 {
-		text = strconv.FormatInt(bytes, 10)
+	if quotaBytes >= 0 {
+		text = strconv.FormatInt(quotaBytes, 10)
 	}
 	if err := s.Settings.ReplaceValue("max_bytes_per_user", text, ""); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	if err := s.Store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
-	const other = owner + 1
+	const other = ownerUID + 1
 	add := func(uid int, right control.Right, p control.Enqueue) (control.EnqueueResult, int64) {
 		t.Helper()
 		p.Spec.Command = new("true")
@@ -36,7 +36,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	}
 	check := func(what string, right control.Right, want int64, note string) control.EnqueueResult {
 		t.Helper()
-		got, priority := add(owner, right, control.Enqueue{RunNext: true, Key: what})
+		got, priority := add(ownerUID, right, control.Enqueue{RunNext: true, Key: what})
 		text := strings.Join(got.Notes, "\n")
 		if priority != want || (note == "") != (text == "") || !strings.HasPrefix(text, note) {
 			t.Errorf("%s: priority %d, notes %q; want %d, %q", what, priority, text, want, note)
@@ -47,8 +47,9 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.RightSubmit, low)
 	first := check("one waits that has earned one point, and earns another", control.RightSubmit, 8, "")
-	if again := check("one waits that has earned one point, and earns another", control.RightSubmit, 8,
-		""); again.ID != first.ID {
+	if again := check(
+		"one waits that has earned one point, and earns another", control.RightSubmit, 8, "",
+	); again.ID != first.ID {
 		t.Errorf("the key was repeated: job %s, then %s", first.ID, again.ID)
 	}
 	for range 20 {
@@ -68,7 +69,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 // A job that is enqueued with the option "next" never gets a priority below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
 	if _, err := s.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func TestNextLowersNoPriority(t *testing.T) {
 // for its retry. This is true even if another job of the owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	put := func(p control.Enqueue) int64 {
 		t.Helper()
 		p.Spec.Command = new("true")
@@ -124,7 +125,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 // priority.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	send := func(commit bool) []string {
 		t.Helper()
 		p := control.EnqueueBatch{Batch: "b", Commit: commit, RunNext: true, Jobs: []queue.Spec{{Command: new("true")}}}
@@ -151,7 +152,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
 			}
 		}
-		if n := len(s.runNextBatches.byName); n != 0 {
+		if n := len(s.runNextBatches.byBatch); n != 0 {
 			t.Errorf("%d batches are remembered after the commit", n)
 		}
 	}
@@ -171,14 +172,15 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 	_, first := n.recordRequest(batchKey{2, "0"}, 20, 1)
 	b, second := n.recordRequest(batchKey{2, "1"}, 20, 3)
-	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobs != 1 || len(n.byName) != store.MaxStagedBatches+1 {
+	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobs != 1 ||
+		len(n.byBatch) != store.MaxStagedBatches+1 {
 		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.bestWaiting.Priority,
-			len(n.byName))
+			len(n.byBatch))
 	}
 	n.rememberFirst(batchKey{1, "later"}, runNextBatch{lastRequestAt: queue.Millis(20).Add(store.StagingTimeout),
 		earlierJobs: 1})
-	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobs != 4 || len(n.byName) != 2 {
-		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byName))
+	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobs != 4 || len(n.byBatch) != 2 {
+		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byBatch))
 	}
 	n.remove(2, "1")
 	if _, known := n.recordRequest(batchKey{2, "1"}, 21, 1); known {
@@ -195,7 +197,7 @@ func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 		AgingUnit: queue.AgingByEnqueues}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := asPeer(t, owner, control.RightOperate)
+	ctx := asPeer(t, ownerUID, control.RightOperate)
 	for _, id := range []string{"old", "older-next", "next"} {
 		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, RunNext: id != "old"}
 		if _, err := s.Enqueue(ctx, p); err != nil {

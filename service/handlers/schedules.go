@@ -27,8 +27,8 @@ const (
 	// returns. maxShownOccurrences is the maximum number of past occurrences that it returns.
 	shownNextStarts     = 5
 	maxShownOccurrences = 20
-	// scheduleTries is the maximum number of tries to change a schedule while other requests keep changing it.
-	scheduleTries = 10
+	// maxScheduleTries is the maximum number of tries to change a schedule while other requests keep changing it.
+	maxScheduleTries = 10
 )
 
 // requestedSchedule is a requested schedule with its parsed cron line and time zone.
@@ -78,10 +78,10 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 }
 
 // retryIfChanged calls a function that changes a schedule. It repeats the call if another request has changed the
-// schedule in the meantime. It makes at most scheduleTries calls.
-func retryIfChanged(do func() error) (err error) {
-	for range scheduleTries {
-		if err = do(); !errors.Is(err, store.ErrScheduleChanged) {
+// schedule in the meantime. It makes at most maxScheduleTries calls.
+func retryIfChanged(change func() error) (err error) {
+	for range maxScheduleTries {
+		if err = change(); !errors.Is(err, store.ErrScheduleChanged) {
 			return err
 		}
 	}
@@ -89,26 +89,26 @@ func retryIfChanged(do func() error) (err error) {
 }
 
 // checkScheduleRequest checks a requested schedule, fills in its defaults and returns it.
-func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule,
+func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (requested requestedSchedule,
 	err error) {
 	peer := control.PeerFrom(ctx)
 	r, notes, err := h.buildRequest(ctx, enqueueRequest{specs: []queue.Spec{p.Spec},
 		requireLimits: p.RequireLimits})
 	if err != nil {
-		return want, control.WithScheduleFieldNames(err)
+		return requested, control.WithScheduleFieldNames(err)
 	}
 	spec, err := p.Spec.MarshalJSON()
 	if err != nil {
-		return want, err
+		return requested, err
 	}
-	want.unenforcedLimits = notes.unenforcedLimits
+	requested.unenforcedLimits = notes.unenforcedLimits
 	now := h.Store.Now()
-	want.Schedule = store.Schedule{
+	requested.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
 		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap),
 		Spec: string(spec), Draft: r.Drafts[0], CreatedAt: now, LastAt: now, BootID: bootID(),
 	}
-	return want, want.completeAndCheck()
+	return requested, requested.completeAndCheck()
 }
 
 // completeAndCheck fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
@@ -140,34 +140,34 @@ func (s *requestedSchedule) completeAndCheck() (err error) {
 
 // nextOccurrence returns the next occurrence of a schedule after a time, and the time at which its job is due,
 // which includes jitter. Both are 0 if no occurrence follows.
-func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Location, after queue.Millis) (at,
-	due queue.Millis) {
-	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
+func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.Millis) (
+	plannedAt, dueAt queue.Millis) {
+	next := cronLine.Next(after.Time(), s.CreatedAt.Time(), location)
 	if next.IsZero() {
 		return 0, 0
 	}
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace checks whether a new schedule (want) may replace an existing one (sched). equal is true if both are
+// checkReplace checks whether the requested schedule may replace the existing one. isEqual is true if both are
 // equal. If they differ, checkReplace returns an error if the request does not allow the replacement, or if the
 // caller lacks the right to it. Only admins may change the command of another user's schedule.
-func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
-	err error) {
+func (h *API) checkReplace(ctx context.Context, existing, requested *store.Schedule, replace bool) (
+	isEqual bool, err error) {
 	peer := control.PeerFrom(ctx)
-	j := representativeJob(sched)
+	j := representativeJob(existing)
 	isOwner := h.Guard.IsOwner(&peer, &j)
-	differs := differingFields(sched, want)
+	differs := differingFields(existing, requested)
 	switch {
-	case isOwner && len(differs) == 0 && !sched.Damaged:
+	case isOwner && len(differs) == 0 && !existing.Damaged:
 		return true, nil
 	case !replace && isOwner:
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
-			Message: sched.Name + " already exists with a different " + strings.Join(differs, ", ") +
+			Message: existing.Name + " already exists with a different " + strings.Join(differs, ", ") +
 				"; replace it with --replace"}
 	case !replace:
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
-			Message: sched.Name + " already exists and belongs to another user; choose another name"}
+			Message: existing.Name + " already exists and belongs to another user; choose another name"}
 	}
 	return false, h.Guard.CheckMayActOn(&peer, "schedule.add", "schedule", &j)
 }
@@ -262,7 +262,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 
 // showSchedule returns the reply that shows a schedule. The callback may add to the reply.
 func (h *API) showSchedule(ctx context.Context, name string,
-	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+	addDetails func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.ScheduleDetail, error) {
 		sched, runs, err := h.Store.Schedule(ctx, name)
@@ -286,7 +286,7 @@ func (h *API) showSchedule(ctx context.Context, name string,
 			visibility = access.VisibleWithoutEnv
 		}
 		access.HideScheduleDetail(&d, visibility)
-		more(&d)
+		addDetails(&d)
 		return d, nil
 	})
 }
@@ -330,7 +330,7 @@ func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (co
 // changeSchedule lets the callback change a schedule, and returns the changed schedule. It returns an error if
 // the caller may not use the method on that schedule.
 func (h *API) changeSchedule(ctx context.Context, method, name string,
-	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
+	change func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
 	err := retryIfChanged(func() (err error) {
@@ -341,7 +341,7 @@ func (h *API) changeSchedule(ctx context.Context, method, name string,
 		if err = h.Guard.CheckMayActOn(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
-		return do(&sched, peer.UID)
+		return change(&sched, peer.UID)
 	})
 	if err != nil || method == "schedule.rm" {
 		return h.viewScheduleFor(&peer, &sched), err
@@ -396,7 +396,7 @@ func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) 
 
 // ScheduleRun implements control.API.
 func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
-	var got control.EnqueueResult
+	var result control.EnqueueResult
 	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.Settings.Current()
 		now := h.Store.Now()
@@ -412,21 +412,21 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
 		}
 		for {
-			var run store.OccurrenceResult
+			var runResult store.OccurrenceResult
 			err := h.Quota.RunWithinQuota(ctx, sched.UID, func() (err error) {
-				run, err = h.Store.RunOccurrences(ctx, f)
+				runResult, err = h.Store.RunOccurrences(ctx, f)
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
-			case run.CarriedOut:
-				got = control.EnqueueResult{ID: run.Records[0].JobID, Seq: run.Records[0].JobSeq}
+			case runResult.CarriedOut:
+				result = control.EnqueueResult{ID: runResult.Records[0].JobID, Seq: runResult.Records[0].JobSeq}
 				return nil
-			case len(run.LeasedSeqs) == 0:
+			case len(runResult.LeasedSeqs) == 0:
 				return store.ErrScheduleChanged
 			}
-			for _, seq := range run.LeasedSeqs {
+			for _, seq := range runResult.LeasedSeqs {
 				if err := h.endLeasedJob(ctx, seq, uid); err != nil {
 					return err
 				}
@@ -438,7 +438,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 			}
 		}
 	})
-	return got, err
+	return result, err
 }
 
 // bootID returns the identity of the machine's current boot, or "" if the system has none.
@@ -451,7 +451,7 @@ func bootID() string {
 func (h *API) RecurringJobs() upkeep.RecurringJobs {
 	return upkeep.RecurringJobs{
 		BootID: bootID(),
-		UserLimits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
+		UserLimits: func(uid int) (owner string, maxPending, maxPendingOfUser, maxBytesOfUser int64) {
 			c := h.Settings.Current()
 			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
 		},

@@ -14,7 +14,7 @@ import (
 // If a new definition replaces a paused schedule, the schedule stays paused.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
 		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
 			Spec: queue.Spec{Command: new("true")}})
@@ -40,7 +40,7 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 // The right of a user, and the owner of a schedule, determine what the user may see and do with the schedule.
 func TestRightsOnSchedules(t *testing.T) {
 	s := newStoreRig(t)
-	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, owner, control.RightSubmit),
+	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, ownerUID, control.RightSubmit),
 		asPeer(t, 3002, control.RightSubmit)
 	operator, admin := asPeer(t, 3003, control.RightOperate), asPeer(t, 3004, control.RightAdmin)
 	add := func(ctx context.Context, cron string, replace bool) error {
@@ -89,7 +89,7 @@ func TestRightsOnSchedules(t *testing.T) {
 		want(c.who+" runs", err, c.may)
 		if err == nil {
 			j, err := s.Store.Get(t.Context(), run.ID)
-			if err != nil || j.UID != owner || j.Schedule != "n" {
+			if err != nil || j.UID != ownerUID || j.Schedule != "n" {
 				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
 			if _, err := s.Cancel(owner2, control.Selection{ID: control.JobID(run.ID)}); err != nil {
@@ -116,7 +116,7 @@ func TestRightsOnSchedules(t *testing.T) {
 // jitter of the schedule and the jitter of its jobs' retries are different fields.
 func TestChangedScheduleIsNotTheSame(t *testing.T) {
 	s := newStoreRig(t)
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	add := func(p control.ScheduleAdd) error {
 		p.Name, p.TZ = "n", "UTC"
 		_, err := s.ScheduleAdd(ctx, p)

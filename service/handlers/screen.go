@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	screenRows         = 10      // default number of rows of each part
+	defaultScreenRows  = 10      // default number of rows of each part
 	maxScreenTextBytes = 1 << 10 // maximum length of a text in bytes
 	// lastLineBytes is how many bytes at the end of each stream are searched for the last line of output.
 	lastLineBytes    = 1 << 10
@@ -27,7 +27,7 @@ const (
 
 // Screen implements control.API.
 func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Screen, error) {
-	p.Rows = cmp.Or(p.Rows, screenRows)
+	p.Rows = cmp.Or(p.Rows, defaultScreenRows)
 	st, err := h.Status(ctx, control.NoParams{})
 	if err != nil {
 		return control.Screen{}, err
@@ -61,7 +61,7 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 		views := func(jobs []queue.Job) []control.Job {
 			list := h.viewJobsFor(ctx, &peer, jobs)
 			for i := range list {
-				shorten(&list[i])
+				shortenTexts(&list[i])
 			}
 			return list
 		}
@@ -118,8 +118,8 @@ func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenF
 	return lines, nil
 }
 
-// shorten shortens the texts of a job for a screen.
-func shorten(j *control.Job) {
+// shortenTexts shortens the texts of a job for a screen.
+func shortenTexts(j *control.Job) {
 	cut := func(text string) string {
 		if len(text) <= maxScreenTextBytes {
 			return text
@@ -143,24 +143,24 @@ func shorten(j *control.Job) {
 
 // lastLine returns the last line that a running job has printed. It returns "" if the job has printed nothing
 // or the runner does not answer in time.
-func (h *API) lastLine(ctx context.Context, j *queue.Job) (last string) {
-	var shown []byte // output of the job's terminal
+func (h *API) lastLine(ctx context.Context, j *queue.Job) (line string) {
+	var terminalOutput []byte // output of the job's terminal
 	if _, err := h.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
 		func(c output.Chunk) error {
 			if j.TTY {
-				shown = append(shown, c.Data...)
+				terminalOutput = append(terminalOutput, c.Data...)
 				return nil
 			}
-			last = cmp.Or(lastLineIn(c.Data), last)
+			line = cmp.Or(lastLineIn(c.Data), line)
 			return nil
 		}); err != nil {
 		return ""
 	}
-	return cmp.Or(lastLineIn(terminalText(shown)), last)
+	return cmp.Or(lastLineIn(terminalText(terminalOutput)), line)
 }
 
 // terminalText converts the output of a job's terminal, with its control sequences, to readable text.
-func terminalText(shown []byte) []byte { return []byte(termtext.RenderText(string(shown), false)) }
+func terminalText(printed []byte) []byte { return []byte(termtext.RenderText(string(printed), false)) }
 
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its standard
 // output. It returns "" if no output was kept.
@@ -171,9 +171,9 @@ func (h *API) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	}
 	if j.TTY {
 		// A terminal has only one stream, which is stored as stdout.
-		return lastLineIn(terminalText(t.text[output.Stdout]))
+		return lastLineIn(terminalText(t.streamEnds[output.Stdout]))
 	}
-	return cmp.Or(lastLineIn(t.text[output.Stderr]), lastLineIn(t.text[output.Stdout]))
+	return cmp.Or(lastLineIn(t.streamEnds[output.Stderr]), lastLineIn(t.streamEnds[output.Stdout]))
 }
 
 // lastLineIn returns the last non-empty line of a text.

@@ -27,7 +27,7 @@ const (
 
 // Show implements control.API.
 func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
+	req := &showRequest{api: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
 		maxVisibility: access.VisibleAll}
 	if p.WithoutEnv {
 		req.maxVisibility = access.VisibleWithoutEnv
@@ -69,7 +69,7 @@ var (
 
 // showRequest is the state of one show request.
 type showRequest struct {
-	h             *API
+	api           *API
 	peer          control.Peer
 	id            string // id of the requested job
 	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
@@ -87,8 +87,8 @@ type showRequest struct {
 // readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
 // first do another step.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
-	j, err := w.h.Store.GetFull(ctx, w.id)
-	if err == nil && w.h.Guard.Hides(&w.peer, &j) {
+	j, err := w.api.Store.GetFull(ctx, w.id)
+	if err == nil && w.api.Guard.Hides(&w.peer, &j) {
 		err = queue.NoJobError(w.id)
 	}
 	if err != nil {
@@ -103,8 +103,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 		w.tailsUpToDate = false
 	}
 	w.job = compactJob(&j)
-	isOwner := w.h.Guard.IsOwner(&w.peer, &j)
-	sees := min(w.maxVisibility, w.h.Guard.VisibilityFor(&w.peer, &j))
+	isOwner := w.api.Guard.IsOwner(&w.peer, &j)
+	sees := min(w.maxVisibility, w.api.Guard.VisibilityFor(&w.peer, &j))
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAudited {
 		return control.JobDetail{}, errNotAudited
 	}
@@ -113,8 +113,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.h.buildDetail(ctx, &j, w.beforeAttempt)
-	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
+	d, err := w.api.buildDetail(ctx, &j, w.beforeAttempt)
+	d.Output, d.Stderr = validUTF8Text(w.tails.streamEnds[output.Stdout]), validUTF8Text(w.tails.streamEnds[output.Stderr])
 	// The total for a running attempt may be unknown, since maybe only the end was read.
 	if j.State != queue.Processing {
 		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
@@ -134,7 +134,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 	case w.job.StartedAttempts == 0:
 		return nil
 	}
-	a, err := w.h.Store.Attempt(ctx, w.job.Seq, w.job.StartedAttempts)
+	a, err := w.api.Store.Attempt(ctx, w.job.Seq, w.job.StartedAttempts)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil
@@ -150,7 +150,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 
 // outputTails holds the ends of the two streams of an attempt's output.
 type outputTails struct {
-	text [2][]byte // at most maxShowTailBytes bytes of each stream, by output.Stream
+	streamEnds [2][]byte // at most maxShowTailBytes bytes of each stream, by output.Stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
 	printedBytes [2]int64
@@ -163,16 +163,16 @@ func (t *outputTails) add(c output.Chunk) error {
 	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
 	p := newPiece(&c)
 	p.Base64 = c.Data
-	for s := range t.text {
+	for s := range t.streamEnds {
 		if s != int(c.Stream) && !c.StreamUnknown {
 			continue
 		}
-		tail := p.AppendTo(t.text[s])
+		tail := p.AppendTo(t.streamEnds[s])
 		if len(tail) > maxShowTailBytes {
 			// Copy the end, so that the memory of the large chunk can be freed.
 			tail = bytes.Clone(output.Tail(tail, maxShowTailBytes))
 		}
-		t.text[s] = tail
+		t.streamEnds[s] = tail
 	}
 	return nil
 }
@@ -231,7 +231,7 @@ func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (
 func (h *API) buildDetail(ctx context.Context, j *queue.Job, beforeAttempt int) (control.JobDetail, error) {
 	views := []control.Job{h.viewJob(j)}
 	h.AllNodes.SetNodeNames(ctx, views)
-	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
+	h.reasonFinder.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
 		HistoryTotal: j.StartedAttempts}
 	history, err := h.Store.History(ctx, j.Seq, beforeAttempt, maxShownAttempts)
@@ -261,5 +261,5 @@ func (h *API) buildDetail(ctx context.Context, j *queue.Job, beforeAttempt int) 
 	return d, nil
 }
 
-// tailText returns output as valid UTF-8, as JSON requires.
-func tailText(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
+// validUTF8Text returns output as valid UTF-8, as JSON requires.
+func validUTF8Text(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }

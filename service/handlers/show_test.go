@@ -74,7 +74,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
-			d, err := s.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: control.JobID(jobs[i].ID)})
+			d, err := s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: control.JobID(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	})
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
-	ctx := asPeer(t, owner, control.RightSubmit)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
 	d, err := s.Show(ctx, control.Show{ID: "a"})
 	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < maxShowTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
@@ -141,8 +141,8 @@ func TestTailMarksMissingOutput(t *testing.T) {
 		output.Stdout: "first\n[70 bytes of stdout were not kept]\nlast\n" + both,
 		output.Stderr: "oops\n[5 bytes of stderr are damaged]\nend\n" + both,
 	} {
-		if string(got.text[s]) != want {
-			t.Errorf("stream %d: got %q, want %q", s, got.text[s], want)
+		if string(got.streamEnds[s]) != want {
+			t.Errorf("stream %d: got %q, want %q", s, got.streamEnds[s], want)
 		}
 	}
 }

@@ -22,6 +22,6 @@ func otherUserName(t *testing.T) string {
 }
 
 // blockDirectory makes look-ups of users wait until the callback returns. They answer that the user is unknown.
-func blockDirectory(d *accounts.Directory, wait func()) {
-	d.LookupFunc = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
+func blockDirectory(d *accounts.Directory, waitForRelease func()) {
+	d.LookupFunc = func(string) (accounts.Entry, error) { waitForRelease(); return accounts.Entry{}, nil }
 }

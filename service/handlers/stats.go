@@ -61,22 +61,23 @@ func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, 
 }
 
 // viewStatistics converts statistics to their form in a reply.
-func viewStatistics(f *store.AttemptStatistics, buckets bool) control.AttemptStatistics {
+func viewStatistics(stats *store.AttemptStatistics, withBuckets bool) control.AttemptStatistics {
 	v := control.AttemptStatistics{
-		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled,
-		Returned: f.Returned, WaitTimes: viewHistogram(&f.WaitTimes, buckets), RunTimes: viewHistogram(&f.RunTimes, buckets),
+		Started: stats.Started, Completed: stats.Completed, Failed: stats.Failed, Dead: stats.Dead,
+		Cancelled: stats.Cancelled, Returned: stats.Returned,
+		WaitTimes: viewHistogram(&stats.WaitTimes, withBuckets), RunTimes: viewHistogram(&stats.RunTimes, withBuckets),
 	}
-	if all := f.Completed + f.Failed + f.Dead; all > 0 {
-		v.FailureRate = new(float64(f.Failed+f.Dead) / float64(all))
+	if all := stats.Completed + stats.Failed + stats.Dead; all > 0 {
+		v.FailureRate = new(float64(stats.Failed+stats.Dead) / float64(all))
 	}
 	return v
 }
 
-// viewHistogram converts a histogram to its form in a reply. If buckets is false, it leaves out
+// viewHistogram converts a histogram to its form in a reply. If withBuckets is false, it leaves out
 // individual buckets.
-func viewHistogram(h *store.Histogram, buckets bool) (v control.DurationStatistics) {
-	quantile := func(q float64) *int64 {
-		if d, known := h.Quantile(q); known {
+func viewHistogram(h *store.Histogram, withBuckets bool) (v control.DurationStatistics) {
+	quantile := func(fraction float64) *int64 {
+		if d, known := h.Quantile(fraction); known {
 			return new(d.Milliseconds())
 		}
 		return nil
@@ -87,7 +88,7 @@ func viewHistogram(h *store.Histogram, buckets bool) (v control.DurationStatisti
 		v.MeanMS = new(h.SumMillis / n)
 	}
 	for k, n := range h.Counts {
-		if buckets && n > 0 {
+		if withBuckets && n > 0 {
 			v.Buckets = append(v.Buckets, []int64{int64(k + store.FirstBucketIndex), n})
 		}
 	}

@@ -23,7 +23,7 @@ const (
 // answer, another runner may execute the attempt later. So a request that follows the job then gets the whole
 // output.
 func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
-	if l.h.isRunning(ctx, j, l.attempt) {
+	if l.api.isRunning(ctx, j, l.attemptNumber) {
 		err := l.seekLiveTail(ctx, j, lines)
 		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			l.cursor, err = output.Cursor{}, nil
@@ -31,20 +31,20 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 		return err
 	}
 	for l.tailBytes = firstTailBytes; ; l.tailBytes *= tailGrowthFactor {
-		read := func(each func(output.Chunk) error) error {
-			return l.h.readStored(ctx, j.Seq, l.attempt, l.tailBytes, output.Cursor{}, each)
+		read := func(handleChunk func(output.Chunk) error) error {
+			return l.api.readStored(ctx, j.Seq, l.attemptNumber, l.tailBytes, output.Cursor{}, handleChunk)
 		}
-		var bytes [2]int
+		var streamBytes [2]int
 		err := read(func(c output.Chunk) error {
-			bytes[c.Stream] += len(c.Data)
+			streamBytes[c.Stream] += len(c.Data)
 			return nil
 		})
 		found := false
 		if err == nil {
-			earlier := [2]bool{bytes[0] >= l.tailBytes, bytes[1] >= l.tailBytes}
+			earlier := [2]bool{streamBytes[0] >= l.tailBytes, streamBytes[1] >= l.tailBytes}
 			found, err = l.seekLines(ctx, lines, output.Cursor{}, earlier, read)
 		}
-		if errors.Is(err, queue.ErrNotFound) && l.attempt > j.StartedAttempts {
+		if errors.Is(err, queue.ErrNotFound) && l.attemptNumber > j.StartedAttempts {
 			return nil // the attempt has ended, but the store has no output yet
 		}
 		if err != nil || found {
@@ -57,21 +57,21 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 // request, because the runner may drop them before a second request.
 func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
-	var last []output.Chunk
-	var length output.Cursor
-	if _, err := l.h.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+	var lastChunks []output.Chunk
+	var readLengths output.Cursor
+	if _, err := l.api.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
-		last = append(last, c)
-		length[c.Stream] += c.Length()
+		lastChunks = append(lastChunks, c)
+		readLengths[c.Stream] += c.Length()
 		return nil
 	}); err != nil {
 		return err
 	}
-	begin := output.Cursor{max(0, end[0]-length[0]), max(0, end[1]-length[1])}
+	begin := output.Cursor{max(0, end[0]-readLengths[0]), max(0, end[1]-readLengths[1])}
 	earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-	found, err := l.seekLines(ctx, lines, output.Cursor{}, earlier, func(each func(output.Chunk) error) error {
-		for _, c := range last {
-			if err := each(c); err != nil {
+	found, err := l.seekLines(ctx, lines, output.Cursor{}, earlier, func(handleChunk func(output.Chunk) error) error {
+		for _, c := range lastChunks {
+			if err := handleChunk(c); err != nil {
 				return err
 			}
 		}
@@ -80,12 +80,12 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	if found && l.params.Follow {
 		l.cursor = output.Cursor{l.cursor[0] + begin[0], l.cursor[1] + begin[1]}
 	} else if found {
-		l.lastChunks = last
+		l.lastChunks = lastChunks
 	}
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
@@ -94,8 +94,8 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 			begin = output.Cursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-		found, err := l.seekLines(ctx, lines, begin, earlier, func(each func(output.Chunk) error) error {
-			return l.h.readUpTo(ctx, j.Seq, begin, l.searchedEnd, each)
+		found, err := l.seekLines(ctx, lines, begin, earlier, func(handleChunk func(output.Chunk) error) error {
+			return l.api.readUpTo(ctx, j.Seq, begin, l.searchedEnd, handleChunk)
 		})
 		if err != nil || found {
 			return err
@@ -103,13 +103,13 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves l.cursor to the beginning of the last lines of an output. It reads the output after the given
-// position, by means of the callback. For each stream, earlier says whether there may be output before the
-// position. The first line may then be incomplete. seekLines returns false if it needs more output to find enough
-// lines.
-func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, earlier [2]bool,
-	read func(each func(output.Chunk) error) error) (found bool, err error) {
-	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}
+// seekLines moves l.cursor to the beginning of the last lines of an output. It reads the output after position, by
+// calling read. For each stream, hasEarlierOutput says whether there may be output before position. The first line may
+// then be incomplete. seekLines returns false if it needs more output to find enough lines.
+func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, hasEarlierOutput [2]bool,
+	read func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
+	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),
+		hasEarlierOutput[1] && l.selectsStream(output.Stderr)}
 	// The capacity is lines+1, because the newest cursor may be the end of the output, where no line begins.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
 	last := position // position after the last byte that the request selects

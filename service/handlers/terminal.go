@@ -55,12 +55,12 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 	return joined, err
 }
 
-// startedTimeout is how long Attach waits to learn from the runner whether an attempt has started.
-const startedTimeout = 100 * time.Millisecond
+// startReportTimeout is how long Attach waits to learn from the runner whether an attempt has started.
+const startReportTimeout = 100 * time.Millisecond
 
 // startedAttempt returns the job once the requested attempt is running. If the attempt does not run yet, it
 // waits only if p.Wait is set.
-func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
+func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (startedJob queue.Job, err error) {
 	if p.Wait {
 		defer h.Pool.WatchEnd(j.Seq)()
 	}
@@ -70,17 +70,17 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 		// Get this channel before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
 		if *j, err = h.rereadCompact(ctx, j); err != nil {
-			return running, err
+			return startedJob, err
 		}
 		if h.Cluster != nil && j.State == queue.Processing {
 			if name := h.AllNodes.NodeNameOf(ctx, j.Seq); name != h.Node {
-				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
+				return startedJob, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}
 		}
 		timeoutCtx, cancel := ctx, func() {}
 		if !p.Wait {
-			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
+			timeoutCtx, cancel = context.WithTimeout(ctx, startReportTimeout)
 		}
 		running, ok := h.Pool.AwaitStart(timeoutCtx, j.Seq)
 		cancel()
@@ -123,15 +123,15 @@ type terminalClient struct {
 const maxTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.
-func (t *terminalClients) addIfNew(j terminalClient) bool {
+func (t *terminalClients) addIfNew(client terminalClient) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.seenClients[j] {
+	if t.seenClients[client] {
 		return false
 	}
 	if t.seenClients == nil || len(t.seenClients) >= maxTerminalClients {
 		t.seenClients = map[terminalClient]bool{}
 	}
-	t.seenClients[j] = true
+	t.seenClients[client] = true
 	return true
 }

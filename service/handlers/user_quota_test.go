@@ -22,7 +22,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	draft := jobNamed("large")
 	draft.Stdin = strings.Repeat("x", 10_000)
 	s.enqueueJobs(t, draft)
-	used := s.Store.UserBytes(owner)
+	used := s.Store.UserBytes(ownerUID)
 	limit := func(n int64) { s.setQuota(t, n) }
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
@@ -33,27 +33,28 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 		return st
 	}
 	limit(100_000)
-	if st := status(owner, control.RightSubmit); st.UserBytes != used || used < 10_000 || st.MaxBytesPerUser != 100_000 {
+	if st := status(ownerUID, control.RightSubmit); st.UserBytes != used || used < 10_000 ||
+		st.MaxBytesPerUser != 100_000 {
 		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesPerUser, used)
 	}
-	if st := status(owner+1, control.RightAdmin); st.UserBytes != 0 || st.NearQuota != nil {
+	if st := status(ownerUID+1, control.RightAdmin); st.UserBytes != 0 || st.NearQuota != nil {
 		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.NearQuota)
 	}
-	near := []control.UserBytes{{UID: owner, User: s.Owners.UserName(owner), Bytes: used}}
+	near := []control.UserBytes{{UID: ownerUID, User: s.Owners.UserName(ownerUID), Bytes: used}}
 	for _, c := range []struct {
 		most int64
 		want []control.UserBytes
 	}{{used * 10 / 9, near}, {used*10/9 + 10, nil}, {0, nil}} {
 		limit(c.most)
-		if st := status(owner+1, control.RightAdmin); !reflect.DeepEqual(st.NearQuota, c.want) {
+		if st := status(ownerUID+1, control.RightAdmin); !reflect.DeepEqual(st.NearQuota, c.want) {
 			t.Errorf("%d of %d bytes: an admin sees %v near the quota, want %v", used, c.most, st.NearQuota, c.want)
 		}
-		if st := status(owner, control.RightOperate); st.NearQuota != nil {
+		if st := status(ownerUID, control.RightOperate); st.NearQuota != nil {
 			t.Errorf("%d of %d bytes: an operator sees %v near the quota, want nothing", used, c.most, st.NearQuota)
 		}
 	}
 	limit(-1)
-	if st := status(owner, control.RightSubmit); st.MaxBytesPerUser <= 0 || st.MaxBytesPerUser > settings.MaxAutoBytes {
+	if st := status(ownerUID, control.RightSubmit); st.MaxBytesPerUser <= 0 || st.MaxBytesPerUser > settings.MaxAutoBytes {
 		t.Errorf("with auto the limit is %d bytes", st.MaxBytesPerUser)
 	}
 }
@@ -63,20 +64,21 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := newStoreRig(t)
 	for uid := range maxListedNearQuota + 1 {
 		draft := jobNamed("")
-		draft.UID, draft.Stdin = owner+uid, strings.Repeat("x", 1000+uid)
-		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner + uid, Drafts: []queue.Job{draft}}); err != nil {
+		draft.UID, draft.Stdin = ownerUID+uid, strings.Repeat("x", 1000+uid)
+		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: ownerUID + uid,
+			Drafts: []queue.Job{draft}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.setQuota(t, 1)
 	st, err := s.Status(asPeer(t, 0, control.RightAdmin), control.NoParams{})
-	if err != nil || len(st.NearQuota) != maxListedNearQuota || st.NearQuota[0].UID != owner+maxListedNearQuota {
+	if err != nil || len(st.NearQuota) != maxListedNearQuota || st.NearQuota[0].UID != ownerUID+maxListedNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err,
 			maxListedNearQuota)
 	}
 }
 
-// fillQuota enqueues 8 large jobs of owner, and sets the quota so that no other job fits.
+// fillQuota enqueues 8 large jobs of the user ownerUID, and sets the quota so that no other job fits.
 func fillQuota(t *testing.T, s *rig, stdin string) {
 	t.Helper()
 	drafts := namedJobs("old", 8)
@@ -84,7 +86,7 @@ func fillQuota(t *testing.T, s *rig, stdin string) {
 		drafts[i].Stdin = stdin
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setQuota(t, s.Store.UserBytes(owner)+100)
+	s.setQuota(t, s.Store.UserBytes(ownerUID)+100)
 }
 
 // If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
@@ -93,7 +95,7 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
 	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *",
 		Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
 	_, err := s.ScheduleAdd(ownerCtx, add)
@@ -101,7 +103,7 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
-	before := s.Store.UserBytes(owner)
+	before := s.Store.UserBytes(ownerUID)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
@@ -109,7 +111,7 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
-	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesPerUser() || now < before-30_000 {
+	if now := s.Store.UserBytes(ownerUID); now > s.Quota.MaxBytesPerUser() || now < before-30_000 {
 		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.Quota.MaxBytesPerUser())
 	}
 }
@@ -120,7 +122,7 @@ func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
@@ -132,7 +134,7 @@ func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 			control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
-		if used := s.Store.UserBytes(owner); used > s.Quota.MaxBytesPerUser() {
+		if used := s.Store.UserBytes(ownerUID); used > s.Quota.MaxBytesPerUser() {
 			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.Quota.MaxBytesPerUser())
 		}
 	}
@@ -148,7 +150,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
 	}
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
 	_, err := s.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
@@ -191,7 +193,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
+	if got, err := s.Cancel(asPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
 		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -202,16 +204,16 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
 	cancelAll(t, s)
-	before := s.Store.UserBytes(owner)
+	before := s.Store.UserBytes(ownerUID)
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
 		if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
-		if now := s.Store.UserBytes(owner); now != before {
+		if now := s.Store.UserBytes(ownerUID); now != before {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
@@ -224,22 +226,23 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newStoreRig(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.Enqueue(asPeer(t, owner, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.Enqueue(asPeer(t, ownerUID, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
 	cancelAll(t, s)
-	before := s.Store.UserBytes(owner)
+	before := s.Store.UserBytes(ownerUID)
 	edit := control.Edit{
 		Selection: control.Selection{ID: "waiting"},
 		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.Edit(asPeer(t, owner+1, control.RightOperate), edit)
-	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) || now != before {
+	got, err := s.Edit(asPeer(t, ownerUID+1, control.RightOperate), edit)
+	if now := s.Store.UserBytes(ownerUID); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) ||
+		now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
 	}
-	if got, err := s.Edit(asPeer(t, owner, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.Edit(asPeer(t, ownerUID, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
@@ -252,8 +255,8 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setQuota(t, s.Store.UserBytes(owner)+100)
-	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	s.setQuota(t, s.Store.UserBytes(ownerUID)+100)
+	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
 	for i := range drafts {
 		if got, err := s.Cancel(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
 			len(got.Refusals) > 0 {

@@ -15,7 +15,7 @@ func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami,
 	w = control.Whoami{
 		UID: p.UID, User: h.Rights.PeerName(p.UID), GID: p.GID, Group: h.Directory.GroupName(p.GID),
 		Groups: []control.GroupID{}, PID: p.PID,
-		Right: p.Right, Rights: p.Right.Included(), RunAs: h.Settings.Current().RunAs,
+		Right: p.Right, Rights: p.Right.IncludedRights(), RunAs: h.Settings.Current().RunAs,
 		Service: string(h.Paths.ServiceKind()), Socket: h.Paths.Socket,
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), maxListedGroups)] {

@@ -25,28 +25,28 @@ func (h *API) Cancel(ctx context.Context, p control.Selection) (control.BulkResu
 		awaitsAttemptEnd: true})
 }
 
-// cancel cancels a job that is in one of onlyStates. An empty onlyStates allows every state. If onlyStates
+// cancel cancels a job that is in one of allowedStates. An empty allowedStates allows every state. If allowedStates
 // allows running jobs, cancel also ends a running attempt.
-func (h *API) cancel(ctx context.Context, j *queue.Job, onlyStates []queue.State) (err error) {
-	if len(onlyStates) > 0 && !slices.Contains(onlyStates, queue.Processing) {
-		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: onlyStates})
+func (h *API) cancel(ctx context.Context, j *queue.Job, allowedStates []queue.State) (err error) {
+	if len(allowedStates) > 0 && !slices.Contains(allowedStates, queue.Processing) {
+		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: allowedStates})
 	}
-	if onlyStates, err = h.cancelLeased(ctx, j, onlyStates); err != nil {
+	if allowedStates, err = h.cancelLeased(ctx, j, allowedStates); err != nil {
 		return err
 	}
 	return h.Store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID,
-		OnlyStates: onlyStates})
+		OnlyStates: allowedStates})
 }
 
 // cancelLeased ends the running attempt of a job. It does so before any change of the store, because that
 // change may have to wait for disk space. It returns the states in which the caller may then change the job.
-// These are nil (all states) if the pool held the job, and otherwise onlyStates.
-func (h *API) cancelLeased(ctx context.Context, j *queue.Job, onlyStates []queue.State) ([]queue.State, error) {
+// These are nil (all states) if the pool held the job, and otherwise allowedStates.
+func (h *API) cancelLeased(ctx context.Context, j *queue.Job, allowedStates []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
-		onlyStates = nil
+		allowedStates = nil
 	}
-	return onlyStates, err
+	return allowedStates, err
 }
 
 // changeJob applies a change to a job that has not started.
@@ -62,17 +62,17 @@ func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error
 }
 
 // returnUnstarted returns a claimed job to the queue, if this node holds it and it has not started.
-func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
-	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, onlyStates)
+func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
+	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, allowedStates)
 }
 
 // replaceStartedError replaces worker.ErrAttemptStarted by an error that the caller of a verb understands. It
 // returns other errors unchanged.
-func replaceStartedError(err error, j *queue.Job, v queue.Verb, onlyStates []queue.State) error {
+func replaceStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
 		return err
-	case len(onlyStates) > 0:
+	case len(allowedStates) > 0:
 		return store.ErrStateChanged
 	}
 	next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
@@ -84,9 +84,9 @@ func replaceStartedError(err error, j *queue.Job, v queue.Verb, onlyStates []que
 
 // changeFunc returns a function that applies a change to a job. It is used for bulkVerb.apply.
 func (h *API) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
-	return func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
+	return func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 		c := c
-		c.OnlyStates = onlyStates
+		c.OnlyStates = allowedStates
 		return h.changeJob(ctx, j, c)
 	}
 }
@@ -112,8 +112,8 @@ func (h *API) Retry(ctx context.Context, p control.Retry) (control.BulkResult, e
 	}
 	return h.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
 		method: "retry",
-		remoteParams: func(one control.Selection) any {
-			return control.Retry{Selection: one, WithoutDependants: p.WithoutDependants}
+		remoteParams: func(selection control.Selection) any {
+			return control.Retry{Selection: selection, WithoutDependants: p.WithoutDependants}
 		},
 		apply: h.changeFunc(store.Change{Verb: queue.VerbRetry, KeepDependants: p.WithoutDependants}),
 	})
@@ -171,11 +171,11 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 		method: "edit",
 		// This node has checked the edit and applies it. The node that holds the job only returns it to the
 		// queue.
-		remoteParams: func(one control.Selection) any {
-			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
+		remoteParams: func(selection control.Selection) any {
+			return control.Edit{Selection: selection, Set: json.RawMessage(`{}`)}
 		},
-		onlyReturnsJob: true,
-		apply:          h.changeFunc(store.Change{Verb: queue.VerbEdit, Edit: edit}),
+		remoteOnlyReturnsJob: true,
+		apply:                h.changeFunc(store.Change{Verb: queue.VerbEdit, Edit: edit}),
 	})
 	if err == nil && len(v.DoneIDs) > 0 {
 		var notes replyNotes
@@ -193,16 +193,18 @@ func (h *API) Remove(ctx context.Context, p control.Remove) (control.BulkResult,
 		takes = append(takes, queue.Processing)
 	}
 	return h.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
-		method:           "rm",
-		remoteParams:     func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
+		method: "rm",
+		remoteParams: func(selection control.Selection) any {
+			return control.Remove{Selection: selection, Force: p.Force}
+		},
 		awaitsAttemptEnd: p.Force,
-		apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) (err error) {
-			if p.Force && (len(onlyStates) == 0 || slices.Contains(onlyStates, queue.Processing)) {
-				if onlyStates, err = h.cancelLeased(ctx, j, onlyStates); err != nil {
+		apply: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) (err error) {
+			if p.Force && (len(allowedStates) == 0 || slices.Contains(allowedStates, queue.Processing)) {
+				if allowedStates, err = h.cancelLeased(ctx, j, allowedStates); err != nil {
 					return err
 				}
 			}
-			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: onlyStates})
+			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: allowedStates})
 		},
 	})
 }
@@ -216,34 +218,34 @@ func (h *API) Clear(ctx context.Context, p control.ClearParams) (control.Removal
 // p.DryRun, it only counts the jobs.
 func (h *API) removeAll(ctx context.Context, method string, p control.ClearParams,
 	states []queue.State) (control.RemovalCount, error) {
-	var removed control.RemovalCount
+	var removedCount control.RemovalCount
 	peer := control.PeerFrom(ctx)
 	f, err := h.parseFilter(&peer, control.List{Batch: p.Batch})
 	if err != nil {
-		return removed, err
+		return removedCount, err
 	}
 	f.States = states
 	if p.DryRun {
-		removed.MatchCount = new(int)
+		removedCount.MatchCount = new(int)
 	} else if err := h.Guard.Audit(ctx, method, p.Batch, nil); err != nil {
-		return removed, err
+		return removedCount, err
 	}
 	remove := &bulkVerb{method: method, remoteMethod: "rm", apply: h.changeFunc(store.Change{Verb: queue.VerbRemove})}
 	for {
 		page, err := h.listRefs(ctx, f)
 		if err != nil {
-			return removed, err
+			return removedCount, err
 		}
 		if f.BeforeSeq = page.Next; p.DryRun {
-			if *removed.MatchCount += len(page.Refs); f.BeforeSeq == 0 {
-				return removed, nil
+			if *removedCount.MatchCount += len(page.Refs); f.BeforeSeq == 0 {
+				return removedCount, nil
 			}
 			continue
 		}
 		verdict, err := h.applyToRefs(ctx, remove, page.Refs, states)
-		removed.Count += len(verdict.DoneIDs)
+		removedCount.Count += len(verdict.DoneIDs)
 		if err != nil || f.BeforeSeq == 0 {
-			return removed, err
+			return removedCount, err
 		}
 	}
 }
@@ -255,7 +257,7 @@ func (h *API) Requeue(ctx context.Context, p control.Selection) (control.BulkRes
 }
 
 // requeue ends the attempt of a running job and returns the job to the queue.
-func (h *API) requeue(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
+func (h *API) requeue(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 	held, err := h.Pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	switch {
 	case errors.Is(err, worker.ErrAttemptEnded):
@@ -264,7 +266,7 @@ func (h *API) requeue(ctx context.Context, j *queue.Job, onlyStates []queue.Stat
 		}
 	case err != nil || held || j.State == queue.Pending:
 		return err
-	case len(onlyStates) > 0:
+	case len(allowedStates) > 0:
 		return store.ErrStateChanged
 	}
 	next := ""
@@ -282,8 +284,8 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 	}
 	return h.applyToJobs(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
 		method:       "kill",
-		remoteParams: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
-		apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
+		remoteParams: func(selection control.Selection) any { return control.Kill{Selection: selection, Signal: p.Signal} },
+		apply: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 			if h.Pool.LeasedAttemptNumber(j.Seq) > 0 {
 				if err := h.Guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 					return err
@@ -298,7 +300,7 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 			switch {
 			case err != nil || runs:
 				return err
-			case len(onlyStates) > 0:
+			case len(allowedStates) > 0:
 				return store.ErrStateChanged
 			}
 			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
@@ -315,7 +317,7 @@ func (h *API) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkRes
 	}
 	return h.applyToJobs(ctx, selected, []queue.State{queue.Dead}, &bulkVerb{
 		method:       "dlq.retry",
-		remoteParams: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
+		remoteParams: func(selection control.Selection) any { return control.DLQRetry{ID: selection.ID, Timeout: p.Timeout} },
 		apply:        h.changeFunc(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
 		oldestFirst:  true,
 	})
@@ -372,7 +374,7 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, defaultS
 	}
 	if onlyUID := access.OwnJobsOnlyUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
-			return v, h.Rights.Refuse(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
+			return v, h.Rights.RefusalError(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
 		}
 		f.UID = onlyUID
 	}

@@ -16,14 +16,14 @@ import (
 const bytesPerReadSlot = 64 << 10
 
 // Wait implements control.API.
-func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
-	error) {
+func (h *API) Wait(ctx context.Context, p control.Wait, handleNotice func(control.JobEndNotice) error) (
+	control.WaitResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
 	if len(ids) > control.MaxWaitIDs {
 		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitIDs)
 	}
-	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), each: each, any: p.Any}
+	req := &waitRequest{api: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice, endsAtFirst: p.Any}
 	if err := req.findJobs(ctx, ids); err != nil {
 		return control.WaitResult{}, err
 	}
@@ -65,19 +65,19 @@ func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEnd
 // waitRequest is the state of a request that waits for jobs to end. A job in the state "held" has not ended, so
 // the request waits for it.
 type waitRequest struct {
-	h           *API
+	api         *API
 	peer        control.Peer
 	unfinished  []store.JobRef // jobs whose end was not reported yet, in the order of the request
 	anyReported bool
-	any         bool // the request ends when the first job has ended
-	each        func(control.JobEndNotice) error
+	endsAtFirst bool // the request ends when the first job has ended
+	sendNotice  func(control.JobEndNotice) error
 }
 
 // findJobs reads references to the jobs with these ids into w.unfinished. It returns an error if an id does not
 // exist.
 func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 	for some := range slices.Chunk(ids, jobsPerReadSlot) {
-		refs, errs, err := w.h.readRefs(ctx, some)
+		refs, errs, err := w.api.readRefs(ctx, some)
 		if err = cmp.Or(append(errs, err)...); err != nil {
 			return err
 		}
@@ -87,9 +87,9 @@ func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 }
 
 // reportEnded sends a notice for each of the changed jobs that has ended, in the order of the request.
-func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
-	isChanged := make(map[int64]bool, len(changed))
-	for _, seq := range changed {
+func (w *waitRequest) reportEnded(ctx context.Context, changedSeqs []int64) error {
+	isChanged := make(map[int64]bool, len(changedSeqs))
+	for _, seq := range changedSeqs {
 		isChanged[seq] = true
 	}
 	for i := 0; i < len(w.unfinished) && !w.isDone(); {
@@ -97,7 +97,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 			i++
 			continue
 		}
-		err := w.h.UserLimits.RunStreamStep(ctx, control.ClassOneJob, func() error {
+		err := w.api.UserLimits.RunStreamStep(ctx, control.ClassOneJob, func() error {
 			for read, bytes := 0, 0; i < len(w.unfinished) && read < jobsPerReadSlot && bytes < bytesPerReadSlot &&
 				!w.isDone(); read++ {
 				ref := w.unfinished[i]
@@ -105,7 +105,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					i++
 					continue
 				}
-				j, err := w.h.reread(ctx, &queue.Job{ID: ref.ID, Seq: ref.Seq})
+				j, err := w.api.reread(ctx, &queue.Job{ID: ref.ID, Seq: ref.Seq})
 				if err != nil {
 					return err
 				}
@@ -114,7 +114,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				bytes += store.JobTextSize(&j)
-				if err := w.each(control.JobEndNotice{Job: w.h.viewJobFor(&w.peer, &j)}); err != nil {
+				if err := w.sendNotice(control.JobEndNotice{Job: w.api.viewJobFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.unfinished, w.anyReported = slices.Delete(w.unfinished, i, i+1), true
@@ -130,7 +130,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 
 // isDone reports whether the request need not wait any longer.
 func (w *waitRequest) isDone() bool {
-	return len(w.unfinished) == 0 || w.any && w.anyReported
+	return len(w.unfinished) == 0 || w.endsAtFirst && w.anyReported
 }
 
 // rereadCompact takes a read slot, reads a job again and returns it without its large fields.

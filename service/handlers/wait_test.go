@@ -54,7 +54,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 		ids = append(ids, jobs[len(jobs)-1-i].ID)
 	}
 	before := runtime.NumGoroutine()
-	w := s.startWait(asPeer(t, owner, control.RightRead), control.Wait{IDs: ids})
+	w := s.startWait(asPeer(t, ownerUID, control.RightRead), control.Wait{IDs: ids})
 	var first []string
 	for range 10 {
 		first = append(first, <-w.reports)
@@ -84,7 +84,7 @@ func TestWaitEnds(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 5)...)
 	jobs := s.claimJobs(t, 4)
-	ctx := asPeer(t, owner, control.RightRead)
+	ctx := asPeer(t, ownerUID, control.RightRead)
 	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
 	w := s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, Any: true})
 	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.UnfinishedIDs) != "[j4 j1 j2]" ||
@@ -116,7 +116,7 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4"}})
-	if v, err := s.Remove(asPeer(t, owner, control.RightSubmit),
+	if v, err := s.Remove(asPeer(t, ownerUID, control.RightSubmit),
 		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.DoneIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}

@@ -15,7 +15,7 @@ import (
 // listedReasons returns the kind of the reason that a list shows for each job, by id; "" means no reason.
 func (s *rig) listedReasons(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := s.List(asPeer(t, owner, control.RightSubmit), control.List{})
+	list, err := s.List(asPeer(t, ownerUID, control.RightSubmit), control.List{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
 	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", Amount: 1}}
 	other.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", Amount: 1}}
 	for _, j := range []queue.Job{locked, other} {
-		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{j}}); err != nil {
+		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: ownerUID, Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 const webListen = "web.listen"
 
 // CloseWebPage stops the server of the web page.
-func (h *API) CloseWebPage() { h.page.Close() }
+func (h *API) CloseWebPage() { h.dashboardServer.Close() }
 
-// ApplyWebSettings applies the settings to the web page. trouble says why the page could not be opened; ""
+// ApplyWebSettings applies the settings to the web page. problem says why the page could not be opened; ""
 // means success. The queue works without the page.
-func (h *API) ApplyWebSettings() (trouble string) {
-	if err := h.page.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
+func (h *API) ApplyWebSettings() (problem string) {
+	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
 		h.Log.Error("the web page does not use the new settings", "error", err)
-		if h.page.Address() != "" {
+		if h.dashboardServer.Address() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
 		}
 		return "the web page is not served: " + err.Error()
@@ -39,30 +39,30 @@ func dashboardConfig(c *config.Settings) dashboard.Config {
 
 // WebStart implements control.API.
 func (h *API) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
-	err = h.Lock.With(ctx, func() error {
-		if len(h.WebListeners) > 0 && p.Listen == "" && h.page.Address() != "" {
+	err = h.Lock.RunLocked(ctx, func() error {
+		if len(h.WebListeners) > 0 && p.Listen == "" && h.dashboardServer.Address() != "" {
 			return nil
 		}
 		return h.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.Settings.Current().WebListen, control.DefaultWebAddress))
 	})
-	return control.WebState{Listen: h.page.Address()}, err
+	return control.WebState{Listen: h.dashboardServer.Address()}, err
 }
 
 // WebStop implements control.API.
 func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebState, err error) {
-	err = h.Lock.With(ctx, func() error { return h.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: h.page.Address()}, err
+	err = h.Lock.RunLocked(ctx, func() error { return h.runWeb(ctx, "web.stop", "none") })
+	return control.WebState{Listen: h.dashboardServer.Address()}, err
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides every other value of
 // the setting web.listen. The caller holds the settings lock.
-func (h *API) runWeb(ctx context.Context, verb, listen string) error {
+func (h *API) runWeb(ctx context.Context, verb, listenAddress string) error {
 	if len(h.WebListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+
 			"command cannot start or stop it; to let the command do so, run (jobs keep running): sudo systemctl disable --now "+
 			"queuectl-web.socket && sudo systemctl restart queuectl.service", h.WebListeners[0].Addr())
 	}
-	k, text, err := config.FindKey(webListen, listen)
+	k, text, err := config.FindKey(webListen, listenAddress)
 	if err == nil {
 		err = k.Check(text)
 	}
@@ -74,7 +74,7 @@ func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 		return err
 	}
 	before, existed := h.Settings.SetRunning(k.Name, text, true)
-	if err := h.page.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
+	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
 		h.Settings.SetRunning(k.Name, before, existed)
 		return err
 	}
@@ -83,7 +83,7 @@ func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 
 // WebOpen implements control.API.
 func (h *API) WebOpen(ctx context.Context, _ control.NoParams) (v control.WebLink, err error) {
-	url, expires, err := h.page.NewLink(control.PeerFrom(ctx))
+	url, expires, err := h.dashboardServer.NewLink(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}

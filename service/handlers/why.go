@@ -21,13 +21,13 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	}
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		w.Reasons, err = h.waits.LocalReasons(ctx, &j)
+		w.Reasons, err = h.reasonFinder.LocalReasons(ctx, &j)
 		return w, err
 	}
 	now := h.Store.Now()
-	reason, waits := h.waits.JobReason(&j, now)
+	reason, waits := h.reasonFinder.JobReason(&j, now)
 	if j.State == queue.Blocked {
-		list, err := h.waits.OpenDependencies(ctx, &j)
+		list, err := h.reasonFinder.OpenDependencies(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
@@ -38,26 +38,26 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		return w, nil
 	}
 	if !j.State.Runnable() {
-		list, err := h.waits.EndedJobReasons(ctx, &j)
+		list, err := h.reasonFinder.EndedJobReasons(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
 	if h.ReadOnly { // read-only mode has no other nodes and no start order
-		w.Reasons = append(w.Reasons, h.waits.NodeReasons(&j, nil)...)
+		w.Reasons = append(w.Reasons, h.reasonFinder.NodeReasons(&j, nil)...)
 		return w, nil
 	}
-	local, err := h.waits.LocalReasons(ctx, &j)
+	local, err := h.reasonFinder.LocalReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
-	var others []cluster.NodeResult[control.Why]
+	var nodeResults []cluster.NodeResult[control.Why]
 	if len(local) > 0 { // if this node can start the job, other nodes do not matter
 		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.JobID(j.ID)}}
-		if others, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
+		if nodeResults, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, reasons.Merge(h.Node, local, others)...)
+	w.Reasons = append(w.Reasons, reasons.Merge(h.Node, local, nodeResults)...)
 	h.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
@@ -77,9 +77,9 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 
 // markUnavailableNode changes reasons that say that a job may run only on a certain node. If no service is running
 // on that node, the reason then says so.
-func (h *API) markUnavailableNode(ctx context.Context, list []control.Reason) {
-	for i := range list {
-		r := &list[i]
+func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.Reason) {
+	for i := range jobReasons {
+		r := &jobReasons[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
@@ -103,7 +103,7 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 		for i := range out.Jobs {
 			// Clear the fields of the simulated start, since the reply describes the current state of each job.
 			out.Jobs[i].HeldUnits, out.Jobs[i].WaitsFor = nil, nil
-			shorten(&out.Jobs[i])
+			shortenTexts(&out.Jobs[i])
 		}
 		return out, err
 	})
@@ -200,16 +200,16 @@ func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) e
 	})
 }
 
-// aheadByUser groups the jobs in a list by user. All jobs in the list start before job j. It returns at most
-// maxAheadUsers users, those with the most jobs first.
-func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
+// aheadByUser groups earlierJobs, the jobs that start before job j, by user. It returns at most maxAheadUsers
+// users, those with the most jobs first.
+func (h *API) aheadByUser(j *queue.Job, earlierJobs []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{} // index in groups, by uid
 	// byTurn contains the names of users with a job that starts before j but ranks after j.
 	byTurn := map[string]bool{}
-	for i := range list {
-		other := &list[i]
+	for i := range earlierJobs {
+		other := &earlierJobs[i]
 		i, known := index[other.UID]
 		if !known {
 			i = len(groups)

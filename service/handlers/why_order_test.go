@@ -15,7 +15,7 @@ import (
 
 // If other jobs start before a job, API.Why returns how many, of which users, and the reasons.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
-	const other, third = owner + 1, owner + 2
+	const other, third = ownerUID + 1, ownerUID + 2
 	s := newStoreRig(t) // this service orders jobs by priority
 	put := func(uid, n int, priority int64) {
 		drafts := make([]queue.Job, n)
@@ -28,7 +28,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		}
 	}
 	why := func(id string) control.Why {
-		w, err := s.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: control.JobID(id)})
+		w, err := s.Why(asPeer(t, ownerUID, control.RightSubmit), control.WhyParams{ID: control.JobID(id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	s.enqueueJobs(t, j)
 	put(third, 1, 5) // enqueued later too, but it is this user's turn
 	want = []string{fmt.Sprintf("4 from %d because of higher priority (up to 15)", other),
-		fmt.Sprintf("2 from %d because users take turns", third), fmt.Sprintf("1 from %d because of longer waiting", owner)}
+		fmt.Sprintf("2 from %d because users take turns", third),
+		fmt.Sprintf("1 from %d because of longer waiting", ownerUID)}
 	got = nil
 	for _, a := range why("mine2").AheadByUser {
 		got = append(got, a.Text)
@@ -79,7 +80,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 // If a job of the same priority starts first because it was enqueued earlier, API.Why returns the reason
 // "longer waiting". It does not return this reason if priority alone orders the jobs.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
-	const other = owner + 1
+	const other = ownerUID + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging,
 		AgingInterval: time.Minute},
 		{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}} {
@@ -94,7 +95,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w, err := s.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: "mine"})
+		w, err := s.Why(asPeer(t, ownerUID, control.RightSubmit), control.WhyParams{ID: "mine"})
 		if want := fmt.Sprintf("1 from %d because of longer waiting", other); err != nil || len(w.AheadByUser) != 1 ||
 			w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)

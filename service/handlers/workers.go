@@ -14,14 +14,14 @@ import (
 // WorkerStart implements control.API. The requested count is added to the current number of workers. If a
 // client started the service on demand and no user has set the number yet, the count is the new total.
 func (h *API) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
-	err := h.changeWorkerCount(ctx, func(now int) int {
+	err := h.changeWorkerCount(ctx, func(current int) int {
 		switch {
 		case p.Count == nil:
-			return now + 1
+			return current + 1
 		case h.StartedOnDemand && h.Settings.Current().Origin("workers") == config.FromDefault:
 			return *p.Count
 		}
-		return now + *p.Count
+		return current + *p.Count
 	})
 	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
@@ -41,11 +41,11 @@ func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.Wor
 	if p.Force {
 		timeout = 0
 	}
-	err := h.changeWorkerCount(ctx, func(now int) int {
+	err := h.changeWorkerCount(ctx, func(current int) int {
 		if p.Count == nil {
 			return 0
 		}
-		return max(0, now-*p.Count)
+		return max(0, current-*p.Count)
 	})
 	if err != nil {
 		return control.WorkerCount{}, err

@@ -99,12 +99,12 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 }
 
 // hookEvents returns the events of a job, such as its failure, for which the settings define a hook.
-func (m *hookMaker) hookEvents() (moments queue.HookEvents) {
-	moments = m.Commands.CommandEvents()
+func (m *hookMaker) hookEvents() (events queue.HookEvents) {
+	events = m.Commands.CommandEvents()
 	for _, w := range m.Webhooks {
-		moments |= w.Events
+		events |= w.Events
 	}
-	return moments
+	return events
 }
 
 // ApplyHooks makes the store create the hooks that the settings now define. It returns an invalid-setting error
@@ -121,10 +121,10 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 
 // makeHooks returns the hook jobs for events of a job, such as its failure. Several events may occur at the
 // same time.
-func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []queue.Job) {
+func (m *hookMaker) makeHooks(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.AllHookEvents {
-		if moment&moments == 0 {
+		if moment&events == 0 {
 			continue
 		}
 		if line := j.CommandFor(moment); line != "" {
@@ -144,42 +144,42 @@ func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []
 
 // jobHook returns the hook job for a command that job j defines. The hook job runs with the account, shell,
 // directory and environment of j.
-func (m *hookMaker) jobHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
-	h := m.baseDraft(j, moment, jobJSON)
+func (m *hookMaker) jobHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
+	h := m.baseDraft(j, event, jobJSON)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
-	h.Command, h.Shell, h.Cwd, h.Umask = line, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
+	h.Command, h.Shell, h.Cwd, h.Umask = commandLine, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
 	h.Secrets, h.MaskSecrets = j.Secrets, j.MaskSecrets
 	h.Env = mergeEnv(j.Env, h.Env)
 	return h
 }
 
 // commandHook returns the hook job for a command that the settings define.
-func (m *hookMaker) commandHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
-	h := m.baseDraft(j, moment, jobJSON)
+func (m *hookMaker) commandHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
+	h := m.baseDraft(j, event, jobJSON)
 	m.setAccount(&h)
-	h.Command, h.Shell = line, m.defaults.Shell
+	h.Command, h.Shell = commandLine, m.defaults.Shell
 	return h
 }
 
 // webhook returns the hook job that sends jobJSON to a webhook.
-func (m *hookMaker) webhook(j *queue.Job, moment queue.HookEvents, name string, w *config.Webhook,
+func (m *hookMaker) webhook(j *queue.Job, event queue.HookEvents, name string, w *config.Webhook,
 	jobJSON string) queue.Job {
-	h := m.baseDraft(j, moment, jobJSON)
+	h := m.baseDraft(j, event, jobJSON)
 	m.setAccount(&h)
 	h.Argv = m.hooks.WebhookCommand
 	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBackoffSeconds, Strategy: queue.Exponential}
 	h.NoRetryCodes = []int{WebhookGoneExitCode}
 	h.Labels["webhook"] = name
-	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), jobJSON)
+	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, event, j.UpdatedAt.String(), jobJSON)
 	h.Env = mergeEnv(h.Env, []string{
-		WebhookIDVariable + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecretVariable + "=" + w.SecretFile,
+		WebhookIDVariable + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, event), WebhookSecretVariable + "=" + w.SecretFile,
 		WebhookURLVariable + "=" + w.URL,
 	})
 	return h
 }
 
 // baseDraft returns a job with the properties that all hook jobs share.
-func (m *hookMaker) baseDraft(j *queue.Job, moment queue.HookEvents, jobJSON string) queue.Job {
+func (m *hookMaker) baseDraft(j *queue.Job, event queue.HookEvents, jobJSON string) queue.Job {
 	exit := ""
 	if j.ExitCode >= 0 {
 		exit = fmt.Sprint(j.ExitCode)
@@ -192,37 +192,38 @@ func (m *hookMaker) baseDraft(j *queue.Job, moment queue.HookEvents, jobJSON str
 			OutputLimit: m.defaults.OutputLimit,
 			Env: []string{hookExitCodeVariable + "=" + exit, hookJobVariable + "=" + j.ID, hookStateVariable + "=" +
 				j.State.String()},
-			Labels: map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
+			Labels: map[string]string{"hook": "on_" + event.String(), "job": j.ID},
 		},
 	}
 }
 
 // setAccount makes a hook job run as the account for hooks of the settings.
-func (m *hookMaker) setAccount(h *queue.Job) {
-	h.UID, h.User, h.HookEvents = m.Account.UID, m.Account.User, h.HookEvents|queue.HookFromSettings
+func (m *hookMaker) setAccount(hookJob *queue.Job) {
+	hookJob.UID, hookJob.User, hookJob.HookEvents = m.Account.UID, m.Account.User,
+		hookJob.HookEvents|queue.HookFromSettings
 	if m.runAsSubmitter {
-		h.AsUID = new(m.Account.UID)
+		hookJob.AsUID = new(m.Account.UID)
 	}
 }
 
 // mergeEnv adds variables to an environment, and sorts the result by name. An added variable replaces a
 // variable with the same name.
-func mergeEnv(env, others []string) (all []string) {
+func mergeEnv(env, addedVars []string) (merged []string) {
 	named := map[string]string{}
-	for _, e := range slices.Concat(env, others) {
+	for _, e := range slices.Concat(env, addedVars) {
 		name, _, _ := strings.Cut(e, "=")
 		named[name] = e
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		all = append(all, named[name])
+		merged = append(merged, named[name])
 	}
-	return all
+	return merged
 }
 
 // jobJSON returns a job as JSON for the input of a hook, without the environment. If the text would be too
 // long, it also omits the commands.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
-	v := control.JobViewContext{CurrentTime: j.UpdatedAt, User: cmp.Or(j.User, m.hooks.Owners.CachedUserName(j.UID))}
+	v := control.JobViewContext{CurrentTime: j.UpdatedAt, RunAsUser: cmp.Or(j.User, m.hooks.Owners.CachedUserName(j.UID))}
 	if j.AsUID != nil {
 		v.Owner = m.hooks.Owners.CachedUserName(j.UID)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-const owner = 61300 // no account has this uid
+const ownerUID = 61300 // no account has this uid
 
 // newHooks returns the Hooks for the given settings, with an empty store. ApplyHooks was called, so the store
 // creates the hooks that the settings define.
@@ -44,9 +44,9 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 // endState. It returns the hook jobs that exist then.
 func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []queue.Job {
 	t.Helper()
-	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = owner, queue.Pending, -1, 1
+	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = ownerUID, queue.Pending, -1, 1
 	ctx := t.Context()
-	if _, err := h.Store.Enqueue(ctx, store.Request{UID: owner, Drafts: []queue.Job{draft}}); err != nil {
+	if _, err := h.Store.Enqueue(ctx, store.Request{UID: ownerUID, Drafts: []queue.Job{draft}}); err != nil {
 		t.Fatal(err)
 	}
 	claimed, err := h.Store.Await(ctx, 1)
@@ -64,15 +64,15 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []que
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []queue.Job
+	var hookJobs []queue.Job
 	for _, j := range slices.Backward(page.Jobs) {
 		full, err := h.Store.GetFull(ctx, j.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, full)
+		hookJobs = append(hookJobs, full)
 	}
-	return list
+	return hookJobs
 }
 
 // An outcome creates one hook job for each hook of the job and of the settings, even if the outcome is recorded
@@ -100,7 +100,7 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 				t.Errorf("%s: the environment %q lacks %s", name, j.Env, want)
 			}
 		}
-		if own := j.Command == "own"; slices.Contains(j.Env, "A=secret") != own || (j.UID == owner) != own ||
+		if own := j.Command == "own"; slices.Contains(j.Env, "A=secret") != own || (j.UID == ownerUID) != own ||
 			(j.Cwd == "/tmp") != own {
 			t.Errorf("%s: uid %d, directory %q, environment %q", name, j.UID, j.Cwd, j.Env)
 		}
@@ -120,9 +120,9 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 		ID, State, Command string
 		ExitCode           int `json:"exit_code"`
 	}
-	var got job
+	var received job
 	if len(hook.Argv) == 0 {
-		if err := json.Unmarshal([]byte(hook.Stdin), &got); err != nil {
+		if err := json.Unmarshal([]byte(hook.Stdin), &received); err != nil {
 			t.Fatal(err)
 		}
 	} else {
@@ -137,9 +137,9 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 		if message.Type != "job."+moment || message.Timestamp == "" {
 			t.Errorf("the message of %s: %+v", moment, message)
 		}
-		got = message.Data
+		received = message.Data
 	}
-	if want := (job{"j", "dead", "false", 3}); got != want || strings.Contains(hook.Stdin, "secret") {
+	if want := (job{"j", "dead", "false", 3}); received != want || strings.Contains(hook.Stdin, "secret") {
 		t.Errorf("the input of a hook: got %s, want %+v without the environment", hook.Stdin, want)
 	}
 }

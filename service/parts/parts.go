@@ -30,7 +30,7 @@ type Dependencies struct {
 	AccessParts
 	NodeParts
 	Hooks              *hooks.Hooks
-	ApplyTraceSettings func() (trouble string) // applies changed settings to the exporter of traces
+	ApplyTraceSettings func() (problem string) // applies changed settings to the exporter of traces
 	// JobAccountFor returns the account that jobs would run as with the given settings.
 	JobAccountFor   func(*config.Settings) (worker.Account, error)
 	ExamineStoreDir func(dir string) []store.Finding // checks the state directory if the store is on a server

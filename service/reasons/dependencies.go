@@ -17,15 +17,15 @@ const MaxLinks = 1000
 // EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. One kind
 // of reason says that the job cannot run again because its input was removed. The other kind names the
 // dependencies that caused the cancellation or the hold.
-func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
-		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
+		reasons = append(reasons, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
 			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
 				") was removed to make room for newer jobs (setting max_bytes_per_user)",
 			Advice: "enqueue it again with its input"})
 	}
 	if j.Reason != queue.ReasonDependency {
-		return list, nil
+		return reasons, nil
 	}
 	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
@@ -51,22 +51,22 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 					"retried without this job, and is %[4]s now", j.State, id, requiredEndText(l.Condition),
 					l.State), "queuectl retry "+j.ID
 			}
-			list = append(list, r)
+			reasons = append(reasons, r)
 		}
 		if err == nil && !failed && len(parents) < MaxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
 			// The dependencies were retried. The retry of a parent includes its dependants. It left this job
 			// out because another job had the same unique key.
-			list = append(list, control.Reason{Kind: "unique", Key: j.Unique,
+			reasons = append(reasons, control.Reason{Kind: "unique", Key: j.Unique,
 				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
 				Advice: "queuectl retry " + j.ID})
 		}
 		return err
 	})
-	return list, err
+	return reasons, err
 }
 
 // OpenDependencies returns one reason for each dependency that the job still waits for.
-func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (reasons []control.Reason, err error) {
 	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
 		for _, l := range parents {
@@ -75,17 +75,17 @@ func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []con
 			}
 			id := parentID(l.Seq, l.ID)
 			text := fmt.Sprintf("job %s %s, but is %s", id, requiredEndText(l.Condition), l.State)
-			list = append(list, control.Reason{Kind: "dependency", Key: id, Text: text, Advice: "queuectl why " + id})
+			reasons = append(reasons, control.Reason{Kind: "dependency", Key: id, Text: text, Advice: "queuectl why " + id})
 		}
 		return err
 	})
-	return list, err
+	return reasons, err
 }
 
 // DependencyNames returns the names of a job's dependencies in the syntax of enqueue.
-func DependencyNames(list []store.DependencyLink) []string {
-	names := make([]string, len(list))
-	for i, l := range list {
+func DependencyNames(links []store.DependencyLink) []string {
+	names := make([]string, len(links))
+	for i, l := range links {
 		names[i] = parentID(l.Seq, l.ID)
 		if l.Condition != queue.ParentCompleted {
 			names[i] += ":" + l.Condition.String()

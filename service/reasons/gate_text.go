@@ -10,11 +10,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// These texts end a sentence that says that a job may not run. nodeMismatch is used for this node,
-// noNodeMatches for all nodes.
+// These texts end a sentence that says that a job may not run. nodeMismatchText is used for this node,
+// noNodeMatchesText for all nodes.
 const (
-	nodeMismatch  = "not here"
-	noNodeMatches = "which matches no available node"
+	nodeMismatchText  = "not here"
+	noNodeMatchesText = "which matches no available node"
 )
 
 // gateTexts holds the texts for each kind of gate. A gate is a limited thing that a job needs in order to
@@ -41,7 +41,7 @@ var gateTexts = map[queue.GateKind]struct {
 	}},
 	queue.GateNode: {"node", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
 		r.Usage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
+		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatchText), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Usage, o.Limit)
@@ -71,5 +71,5 @@ func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
 
 // SetNodeStateText replaces the end of a reason that names the only node for a job by a description of that node.
 func SetNodeStateText(r *control.Reason, state string) {
-	r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
+	r.Text = strings.NewReplacer(nodeMismatchText, state, noNodeMatchesText, state).Replace(r.Text)
 }

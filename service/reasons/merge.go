@@ -13,27 +13,28 @@ import (
 
 // Merge merges the reasons why each node does not start a job. If a node has no reason, it can start the job,
 // so the result is empty.
-func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[control.Why]) []control.Reason {
-	if len(others) == 0 || len(local) == 0 {
-		return local
+func Merge(thisNode string, localReasons []control.Reason,
+	nodeResults []cluster.NodeResult[control.Why]) []control.Reason {
+	if len(nodeResults) == 0 || len(localReasons) == 0 {
+		return localReasons
 	}
-	var list []control.Reason
-	index := map[string]int{} // index in list, by the reason's content
-	add := func(node string, all []control.Reason) {
-		for _, r := range all {
+	var merged []control.Reason
+	index := map[string]int{} // index in merged, by the reason's content
+	add := func(node string, nodeReasons []control.Reason) {
+		for _, r := range nodeReasons {
 			key := fmt.Sprint(r.Kind, "\x00", r.Key, "\x00", r.Text)
 			i, known := index[key]
 			if !known {
-				i = len(list)
-				index[key], list = i, append(list, r)
+				i = len(merged)
+				index[key], merged = i, append(merged, r)
 			}
-			if !slices.Contains(list[i].Nodes, node) {
-				list[i].Nodes = append(list[i].Nodes, node)
+			if !slices.Contains(merged[i].Nodes, node) {
+				merged[i].Nodes = append(merged[i].Nodes, node)
 			}
 		}
 	}
-	all := append(slices.Clone(others), cluster.NodeResult[control.Why]{
-		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: local}})
+	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.Why]{
+		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: localReasons}})
 	// Sort the answers, so that the result is the same whichever node merges them.
 	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int {
 		return strings.Compare(a.Node.Name, b.Node.Name)
@@ -53,12 +54,12 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		}
 		add(o.Node.Name, reasons)
 	}
-	for i := range list {
-		r := &list[i]
+	for i := range merged {
+		r := &merged[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
 			if r.Kind == GateReasonKind(queue.GateNode) { // change no other reasons, which may contain texts of users
-				r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
+				r.Text = strings.Replace(r.Text, nodeMismatchText, noNodeMatchesText, 1)
 			}
 			continue
 		}
@@ -68,5 +69,5 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		}
 		r.Text = "on " + names + ": " + r.Text
 	}
-	return list
+	return merged
 }

@@ -36,17 +36,17 @@ const WaitReasonsTimeout = 200 * time.Millisecond
 func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
 	now := f.Store.Now()
 	reasons := map[int64]control.Reason{}
-	var due []*queue.Job
+	var dueJobs []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
 		if r, found := f.JobReason(j, now); found {
 			reasons[j.Seq] = r
 		} else if j.State.Runnable() {
-			due = append(due, j)
+			dueJobs = append(dueJobs, j)
 		}
 	}
-	if len(due) > 0 {
-		f.addNodeReasons(ctx, due, reasons)
+	if len(dueJobs) > 0 {
+		f.addNodeReasons(ctx, dueJobs, reasons)
 	}
 	for i := range views {
 		if r, found := reasons[views[i].Seq]; found {
@@ -57,16 +57,16 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 
 // addNodeReasons adds to the map reasons, by job number, why this node does not start a job that is due. It
 // queries the store for only one job of each group with the same gates.
-func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reasons map[int64]control.Reason) {
 	if list := f.noStartReasons(); len(list) > 0 {
-		for _, j := range due {
+		for _, j := range dueJobs {
 			reasons[j.Seq] = list[0]
 		}
 		return
 	}
 	groups := map[gateGroupKey][]*queue.Job{}
 	var seqs []int64 // numbers of the first jobs of the groups
-	for _, j := range due {
+	for _, j := range dueJobs {
 		key := gateGroupKey{queue: j.Queue, uid: j.UID, demands: queue.GateSignature(j.Demands)}
 		if slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
 			key.seq = j.Seq
@@ -132,11 +132,11 @@ func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 
 // requiredEndText returns how the parent job must end to meet a dependency. The text ends a sentence about the
 // parent.
-func requiredEndText(how queue.DependencyCondition) string {
-	if how == queue.ParentEnded {
+func requiredEndText(condition queue.DependencyCondition) string {
+	if condition == queue.ParentEnded {
 		return "must end"
 	}
-	return fmt.Sprintf("must be %s", how)
+	return fmt.Sprintf("must be %s", condition)
 }
 
 // pauseReason returns the reason for a paused running job, which says who paused it. It returns false if the
@@ -155,25 +155,25 @@ func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
 }
 
 // noStartReasons returns the reasons why this node starts no jobs at all.
-func (f *Finder) noStartReasons() (list []control.Reason) {
+func (f *Finder) noStartReasons() (reasons []control.Reason) {
 	if f.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
 	}
 	switch all := f.Pauses.Load(); {
 	case all != nil:
 		text := "all jobs are paused, by " + f.Owners.UserName(all.UID)
-		list = append(list, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
+		reasons = append(reasons, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
 	case f.Pool.IsDraining():
-		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
+		reasons = append(reasons, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
 			Advice: f.DrainState.EndDrainCommand(f.Node)})
 	case f.Pool.WantedWorkers() == 0:
-		list = append(list, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
+		reasons = append(reasons, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
 			Advice: "queuectl worker start"})
 	}
 	if text, next := f.NoRunnerProblem(); text != "" {
-		list = append(list, control.Reason{Kind: "runner", Text: text, Advice: next})
+		reasons = append(reasons, control.Reason{Kind: "runner", Text: text, Advice: next})
 	}
-	return list
+	return reasons
 }
 
 // NodeReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
@@ -196,15 +196,16 @@ func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []contr
 }
 
 // gateReason converts an obstacle at a gate to a reason.
-func gateReason(j *queue.Job, o *store.WaitReason) control.Reason {
-	r := control.Reason{Kind: gateTexts[o.GateKind].kind, Key: o.Key, Usage: new(o.Usage), Limit: new(o.Limit),
-		Advice: "queuectl list -s processing"}
-	if o.Paused {
+func gateReason(j *queue.Job, obstacle *store.WaitReason) control.Reason {
+	r := control.Reason{Kind: gateTexts[obstacle.GateKind].kind, Key: obstacle.Key, Usage: new(obstacle.Usage),
+		Limit: new(obstacle.Limit), Advice: "queuectl list -s processing"}
+	if obstacle.Paused {
 		r.Usage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.QuoteShellWord(o.Key)
+		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.Key),
+			"queuectl queue resume "+queue.QuoteShellWord(obstacle.Key)
 		return r
 	}
-	gateTexts[o.GateKind].describe(o, j, &r)
+	gateTexts[obstacle.GateKind].describe(obstacle, j, &r)
 	return r
 }
 
@@ -227,8 +228,8 @@ func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reas
 }
 
 // addPauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
-func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, o *store.WaitReason) {
-	rule, err := f.RuleOf(ctx, o.Key)
+func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, obstacle *store.WaitReason) {
+	rule, err := f.RuleOf(ctx, obstacle.Key)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
 	}

@@ -33,20 +33,20 @@ func (r *GateRules) LoadGates(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate passes to the callback every shared gate that comes after a given gate in the store's order.
-func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, each func(store.GateState)) error {
+// EachSharedGate calls visit for every shared gate that comes after afterGate in the store's order.
+func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateState, visit func(store.GateState)) error {
 	for {
-		page, err := s.Gates(ctx, queue.SharedOwner, after)
+		page, err := s.Gates(ctx, queue.SharedOwner, afterGate)
 		if err != nil {
 			return err
 		}
 		for _, g := range page {
-			each(g)
+			visit(g)
 		}
 		if len(page) < store.MaxGatesPage {
 			return nil
 		}
-		after = page[len(page)-1]
+		afterGate = page[len(page)-1]
 	}
 }
 
@@ -73,8 +73,8 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 		if d.Kind == queue.GateRate {
 			most += "/" + queue.FormatPeriod(rule.Period)
 		}
-		return queue.Invalid(
-			field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
+		return queue.Invalid(field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the `+
+			`right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
 	}
 	return nil
 }

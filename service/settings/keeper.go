@@ -37,11 +37,11 @@ const (
 // Keeper keeps the settings in layers, and computes from them the settings in effect. Its methods are safe for
 // concurrent use.
 type Keeper struct {
-	file         string                        // path of the settings file
-	needFile     bool                          // a missing settings file is an error
-	LogLevel     slog.LevelVar                 // the level of the log, as the settings define it
-	RolesChanged chan struct{}                 // wake-up: the setting store_roles may have changed
-	config       atomic.Pointer[config.Config] // the settings in effect
+	filePath      string                        // path of the settings file
+	requiresFile  bool                          // a missing settings file is an error
+	LogLevel      slog.LevelVar                 // the level of the log, as the settings define it
+	RolesChanged  chan struct{}                 // wake-up: the setting store_roles may have changed
+	currentConfig atomic.Pointer[config.Config] // the settings in effect
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
@@ -60,7 +60,7 @@ type Options struct {
 
 // New reads the settings that are available before the store is open.
 func New(o Options) (*Keeper, error) {
-	s := &Keeper{file: o.File, needFile: o.NeedFile, RolesChanged: make(chan struct{}, 1)}
+	s := &Keeper{filePath: o.File, requiresFile: o.NeedFile, RolesChanged: make(chan struct{}, 1)}
 	file, err := s.ReadFile()
 	if err != nil {
 		return nil, err
@@ -105,25 +105,25 @@ func (k *Keeper) update(change func(layers []config.Layer)) error {
 	k.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
 	k.layers = layers
-	k.config.Store(&c)
+	k.currentConfig.Store(&c)
 	queue.TrySend(k.RolesChanged, struct{}{})
 	return nil
 }
 
 // Current returns the settings in effect.
-func (k *Keeper) Current() *config.Config { return k.config.Load() }
+func (k *Keeper) Current() *config.Config { return k.currentConfig.Load() }
 
 // RecordStartConfig records the current settings. Until the service ends, it uses the recorded values of the
 // settings that take effect only at a start.
 func (k *Keeper) RecordStartConfig() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.startConfig = k.config.Load()
+	k.startConfig = k.currentConfig.Load()
 }
 
 // ReadFile reads the settings file and returns its content as a layer.
 func (k *Keeper) ReadFile() (config.Layer, error) {
-	return tomlfile.Read(k.file, k.needFile)
+	return tomlfile.Read(k.filePath, k.requiresFile)
 }
 
 // LayersWithFile returns a copy of the layers in which file replaces the content of the settings file.
@@ -143,9 +143,9 @@ func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
 	})
 }
 
-// MergeLayers returns the settings that the layers define. waiting reports whether settings that take effect
-// only at a start differ from the values in use.
-func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bool, err error) {
+// MergeLayers returns the settings that the layers define. needsRestart reports whether settings that take
+// effect only at a start differ from the values in use.
+func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, needsRestart bool, err error) {
 	c, err = config.Merge(layers...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,9 +170,9 @@ func (k *Keeper) ReplaceStored(values map[string]string) error {
 
 // ReplaceValue replaces the value of a setting in the stored layer and in the running layer, which holds values
 // that last until the service ends. An empty value removes the setting from the layer.
-func (k *Keeper) ReplaceValue(name, stored, running string) error {
+func (k *Keeper) ReplaceValue(name, storedValue, runningValue string) error {
 	return k.update(func(layers []config.Layer) {
-		for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
+		for layer, text := range map[int]string{layerStored: storedValue, layerRunning: runningValue} {
 			if layers[layer].Values[name] = text; text == "" {
 				delete(layers[layer].Values, name)
 			}
@@ -180,20 +180,20 @@ func (k *Keeper) ReplaceValue(name, stored, running string) error {
 	})
 }
 
-// SetRunning sets a setting in the running layer, or removes it from that layer if set is false. It returns the
-// layer's previous value. existed is false if the layer had no value. The caller has checked the new value.
-func (k *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
+// SetRunning sets a setting in the running layer, or removes it from that layer if hasValue is false. It returns
+// the layer's previous value. existed is false if the layer had no value. The caller has checked the new value.
+func (k *Keeper) SetRunning(name, value string, hasValue bool) (previous string, existed bool) {
 	err := k.update(func(layers []config.Layer) {
 		values := layers[layerRunning].Values
-		before, existed = values[name]
-		if values[name] = text; !set {
+		previous, existed = values[name]
+		if values[name] = value; !hasValue {
 			delete(values, name)
 		}
 	})
 	if err != nil {
 		panic("service: settings that passed the check cannot be used: " + err.Error())
 	}
-	return before, existed
+	return previous, existed
 }
 
 // ValueFor returns the value of a setting as the caller may see it. Passwords are hidden from all callers.
@@ -207,7 +207,7 @@ func (k *Keeper) ValueFor(ctx context.Context, key *config.Key) control.ConfigVa
 		}
 		return withoutPassword(text)
 	}
-	c := k.config.Load()
+	c := k.currentConfig.Load()
 	v := control.ConfigValue{
 		Key: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.Origin(key.Name)),
 	}

@@ -8,11 +8,11 @@ import (
 
 // newKeeper returns a Keeper with the given content of the settings file. A flag sets the number of workers to
 // 3.
-func newKeeper(t *testing.T, file map[string]string) *Keeper {
+func newKeeper(t *testing.T, fileSettings map[string]string) *Keeper {
 	t.Helper()
 	k, err := New(Options{Flags: map[string]string{"workers": "3"}})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: file})
+		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: fileSettings})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ type Lock struct{ token chan struct{} }
 // NewLock returns a lock that no caller holds.
 func NewLock() *Lock { return &Lock{token: make(chan struct{}, 1)} }
 
-// With calls f while it holds the lock, so that no other caller changes settings.
-func (l *Lock) With(ctx context.Context, f func() error) error {
+// RunLocked calls f while it holds the lock, so that no other caller changes settings.
+func (l *Lock) RunLocked(ctx context.Context, f func() error) error {
 	select {
 	case l.token <- struct{}{}:
 	case <-ctx.Done():

@@ -9,15 +9,15 @@ import (
 // A caller that waits for the lock stops waiting when its context ends. Its function is then not called.
 func TestLockEndsWithItsCaller(t *testing.T) {
 	l := NewLock()
-	err := l.With(t.Context(), func() error {
+	err := l.RunLocked(t.Context(), func() error {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		return l.With(ctx, func() error { t.Error("two callers hold the lock"); return nil })
+		return l.RunLocked(ctx, func() error { t.Error("two callers hold the lock"); return nil })
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the second caller was cancelled", err)
 	}
-	if err := l.With(t.Context(), func() error { return nil }); err != nil {
+	if err := l.RunLocked(t.Context(), func() error { return nil }); err != nil {
 		t.Errorf("after the lock was released: %v", err)
 	}
 }

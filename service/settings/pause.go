@@ -17,8 +17,8 @@ type PauseOfAllJobs struct {
 const PauseKey = "pause"
 
 // PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
-// paused individually, it describes the pause of all jobs. since is 0 if the job is not paused.
-func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
+// paused individually, it describes the pause of all jobs. pausedAt is 0 if the job is not paused.
+func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (pausedAt queue.Millis, pauserUID int) {
 	all := p.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy

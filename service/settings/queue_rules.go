@@ -16,9 +16,9 @@ type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	// cached holds the settings of queues that have job defaults, a freeze or their own retention. It is nil
+	// cachedRules holds the settings of queues that have job defaults, a freeze or their own retention. It is nil
 	// before the first LoadRules.
-	cached atomic.Pointer[map[string]store.QueueRule]
+	cachedRules atomic.Pointer[map[string]store.QueueRule]
 }
 
 // LoadRules reads the settings of all queues from the store.
@@ -33,23 +33,25 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 			rules[q.Name] = q.Rule
 		}
 	}
-	r.cached.Store(&rules)
+	r.cachedRules.Store(&rules)
 	return nil
 }
 
 // rule returns the cached settings of a queue. For a queue that is not cached, it returns the zero value.
-func (r *QueueRules) rule(name string) (rule store.QueueRule) {
-	if rules := r.cached.Load(); rules != nil {
-		rule = (*rules)[name]
+func (r *QueueRules) rule(queueName string) (rule store.QueueRule) {
+	if rules := r.cachedRules.Load(); rules != nil {
+		rule = (*rules)[queueName]
 	}
 	return rule
 }
 
 // Retention returns the retention settings of a queue, which override the service's.
-func (r *QueueRules) Retention(name string) store.Retention { return r.rule(name).Retention }
+func (r *QueueRules) Retention(queueName string) store.Retention { return r.rule(queueName).Retention }
 
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
-func (r *QueueRules) RunningJobsPaused(name string) bool { return r.rule(name).RunningJobsPaused }
+func (r *QueueRules) RunningJobsPaused(queueName string) bool {
+	return r.rule(queueName).RunningJobsPaused
+}
 
 // WithDefaults returns a spec in which the defaults of its queue fill the fields that the spec does not set.
 func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
@@ -70,18 +72,18 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &merged, nil
 }
 
-// ReplaceNulls returns the patch of a job with the queue's defaults instead of null fields. name is the job's
-// queue. If the patch moves the job to another queue, the defaults of that queue apply.
-func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMessage {
+// ReplaceNulls returns the patch of a job with the queue's defaults instead of null fields. queueName is the
+// job's queue. If the patch moves the job to another queue, the defaults of that queue apply.
+func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
-	if !bytes.Contains(set, []byte("null")) || json.Unmarshal(set, &fields) != nil {
-		return set
+	if !bytes.Contains(patchJSON, []byte("null")) || json.Unmarshal(patchJSON, &fields) != nil {
+		return patchJSON
 	}
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
-		name = other
+		queueName = other
 	}
-	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &defaults) != nil {
-		return set
+	if json.Unmarshal([]byte(r.rule(queueName).JobDefaults), &defaults) != nil {
+		return patchJSON
 	}
 	for field, value := range fields {
 		if def, has := defaults[field]; has && string(value) == "null" {
@@ -90,15 +92,15 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 	}
 	patch, err := json.Marshal(fields)
 	if err != nil {
-		return set
+		return patchJSON
 	}
 	return patch
 }
 
 // DefaultPriority returns the priority of those jobs of a queue that do not set one themselves.
-func (r *QueueRules) DefaultPriority(name string) int64 {
+func (r *QueueRules) DefaultPriority(queueName string) int64 {
 	var fields struct{ Priority *int64 }
-	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &fields) == nil && fields.Priority != nil {
+	if json.Unmarshal([]byte(r.rule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
 	return r.Settings.Current().Priority

@@ -57,8 +57,8 @@ const maxFreeQuotaTries = 3
 func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range maxFreeQuotaTries {
-		var full *store.QuotaError
-		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !q.MakeRoomInQuota(ctx, uid, full) {
+		var quotaErr *store.QuotaError
+		if !errors.As(err, &quotaErr) || control.PeerFrom(ctx).UID != uid || !q.MakeRoomInQuota(ctx, uid, quotaErr) {
 			return err
 		}
 		err = request()
@@ -69,12 +69,12 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 // MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota.
 // It reports whether the request now fits. If removing all outputs and inputs would not be enough, it removes
 // nothing.
-func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, full *store.QuotaError) bool {
-	keep := full.LimitBytes - full.NeededBytes
+func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.QuotaError) bool {
+	keep := quotaErr.LimitBytes - quotaErr.NeededBytes
 	if keep < 0 {
 		return false
 	}
-	need := full.UsedBytes - keep
+	need := quotaErr.UsedBytes - keep
 	if removable, err := q.Store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
 		return false
 	}

@@ -36,7 +36,7 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	byResource := k.UnitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
-		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)
+		env = append(env, "QUEUECTL_RESOURCE_"+variableNamePart(name)+"="+list)
 		if also := all[name].EnvVariable; also != "" {
 			env = append(env, also+"="+list)
 		}
@@ -44,7 +44,7 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// variableOf converts the name of a resource to the part of a variable name that represents it.
-func variableOf(name string) string {
-	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(name))
+// variableNamePart converts the name of a resource to the part of a variable name that represents it.
+func variableNamePart(resource string) string {
+	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(resource))
 }

@@ -25,7 +25,7 @@ type Statements interface {
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
 	// another one.
-	QueryAll(list []Query) error
+	QueryAll(queries []Query) error
 	// QueryNumber returns the integer in the first row, or 0 if there is no row.
 	QueryNumber(sql string, args ...any) (int64, error)
 	// InNumbersSQL returns an SQL condition: the column equals one of the numbers in the condition's argument, a
@@ -34,9 +34,10 @@ type Statements interface {
 	// InWordsSQL returns an SQL condition: the column equals one of the words in the condition's argument, a text
 	// of words separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the LIMIT for a statement. want is the number of rows that the caller will probably read, and
-	// rowBytes their typical size. The limit is needed because a server also sends rows that the caller does not read.
-	ReadLimit(want, rowBytes int) int
+	// ReadLimit returns the LIMIT for a statement. wantedRows is the number of rows that the caller will probably read,
+	// and rowBytes is their typical size. The limit is needed because a server also sends rows that the caller does
+	// not read.
+	ReadLimit(wantedRows, rowBytes int) int
 	Close() error
 }
 
@@ -44,7 +45,7 @@ type Statements interface {
 type Querier interface {
 	// Query calls the callback for every row, until it returns false. The row is valid only during this
 	// call. The callback must not execute another statement.
-	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
+	Query(handleRow func(r Row) (more bool, err error), sql string, args ...any) error
 }
 
 // Conn is a connection that writes.
@@ -92,23 +93,23 @@ type MissingChecker interface {
 
 // Query is a statement and the function that receives its rows.
 type Query struct {
-	Each func(r Row) (more bool, err error)
-	SQL  string
-	Args []any
+	HandleRow func(r Row) (more bool, err error)
+	SQL       string
+	Args      []any
 }
 
 // QueryBatch is a list of statements that are executed together.
 type QueryBatch struct{ Queries []Query }
 
 // Add adds a statement to the list.
-func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, args ...any) {
-	r.Queries = append(r.Queries, Query{each, sql, args})
+func (r *QueryBatch) Add(handleRow func(r Row) (more bool, err error), sql string, args ...any) {
+	r.Queries = append(r.Queries, Query{handleRow, sql, args})
 }
 
-// Each adds a query whose rows are passed to the callback, one by one.
-func (r *QueryBatch) Each(read func(r Row), sql string, args ...any) {
+// AddEach adds a query whose rows are passed to the callback, one by one.
+func (r *QueryBatch) AddEach(readRow func(r Row), sql string, args ...any) {
 	r.Add(func(row Row) (bool, error) {
-		read(row)
+		readRow(row)
 		return true, nil
 	}, sql, args...)
 }
@@ -133,16 +134,16 @@ const (
 	RequestRejected ErrorKind = iota // the request was refused before it wrote anything
 	RequestFailed                    // only this request failed, and the transaction is rolled back
 	DiskFull                         // the disk is full, and the transaction is rolled back
-	IsBusy                           // the database is unavailable now, and the transaction is rolled back
+	DatabaseBusy                     // the database is unavailable now, and the transaction is rolled back
 	DatabaseFailed                   // the database failed, and the outcome may be unknown
 )
 
 // ErrorKindOf returns the kind of an error.
 func ErrorKindOf(err error) ErrorKind {
-	var known interface{ Kind() ErrorKind }
+	var errorWithKind interface{ Kind() ErrorKind }
 	switch {
-	case errors.As(err, &known):
-		return known.Kind()
+	case errors.As(err, &errorWithKind):
+		return errorWithKind.Kind()
 	case errors.As(err, new(*queue.Error)), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
 		errors.Is(err, store.ErrScheduleChanged):
 		return RequestRejected
@@ -165,28 +166,28 @@ func InTx(c Conn, f func() error) error {
 	return err
 }
 
-// First passes the first row of a query to the callback, and reports whether there is one.
-func First(c Querier, read func(r Row), sql string, args ...any) (found bool, err error) {
+// FirstRow passes the first row of a query to the callback, and reports whether there is one.
+func FirstRow(c Querier, readRow func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
-		read(r)
+		readRow(r)
 		found = true
 		return false, nil
 	}, sql, args...)
 	return found, err
 }
 
-// Each passes each row of a query to the callback.
-func Each(c Querier, read func(r Row), sql string, args ...any) error {
+// EachRow passes each row of a query to the callback.
+func EachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
 	return c.Query(func(r Row) (bool, error) {
-		read(r)
+		readRow(r)
 		return true, nil
 	}, sql, args...)
 }
 
 // Rows calls the callback for each row of a query, and returns the results.
-func Rows[T any](c Querier, read func(r Row) T, sql string, args ...any) (list []T, err error) {
-	err = Each(c, func(r Row) { list = append(list, read(r)) }, sql, args...)
-	return list, err
+func Rows[T any](c Querier, readRow func(r Row) T, sql string, args ...any) (results []T, err error) {
+	err = EachRow(c, func(r Row) { results = append(results, readRow(r)) }, sql, args...)
+	return results, err
 }
 
 // TextOf returns the text in the first column of a row. It is an argument for Rows.
@@ -197,13 +198,13 @@ func NumOf(r Row) int64 { return r.Num(0) }
 
 // QueryText returns the text in the first row, or "" if there is no row.
 func QueryText(c Querier, sql string, args ...any) (text string, err error) {
-	_, err = First(c, func(r Row) { text = r.Text(0) }, sql, args...)
+	_, err = FirstRow(c, func(r Row) { text = r.Text(0) }, sql, args...)
 	return text, err
 }
 
-// Number returns the integer in the first row, or 0 if there is no row.
-func Number(c Querier, sql string, args ...any) (n int64, err error) {
-	_, err = First(c, func(r Row) { n = r.Num(0) }, sql, args...)
+// QueryNumber returns the integer in the first row, or 0 if there is no row.
+func QueryNumber(c Querier, sql string, args ...any) (n int64, err error) {
+	_, err = FirstRow(c, func(r Row) { n = r.Num(0) }, sql, args...)
 	return n, err
 }
 

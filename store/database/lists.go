@@ -9,11 +9,11 @@ import (
 
 // JoinNumbers joins numbers to a text, the argument for a condition from Statements.InNumbersSQL.
 func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
-	var list []byte
+	var text []byte
 	for n := range numbers {
-		list = append(strconv.AppendInt(list, int64(n), 10), ' ')
+		text = append(strconv.AppendInt(text, int64(n), 10), ' ')
 	}
-	return strings.TrimSpace(string(list))
+	return strings.TrimSpace(string(text))
 }
 
 // Reservation is the lease of a job that was claimed and is not known to have started.
@@ -28,8 +28,8 @@ func ParseReservations(list string) (map[int64]Reservation, error) {
 	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
 }
 
-// ReadReserved reads and parses meta.reserved.
-func ReadReserved(c Querier) (map[int64]Reservation, error) {
+// ReadReservations reads and parses meta.reserved.
+func ReadReservations(c Querier) (map[int64]Reservation, error) {
 	list, err := QueryText(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ type State struct {
 // Read adds statements to the batch. They find out whether any job waits or has waited for another one, and how many
 // notes are stored.
 func (s *State) Read(batch *database.QueryBatch) {
-	batch.Each(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
-	batch.Each(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
+	batch.AddEach(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	batch.AddEach(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
 }
 
 // Tables implements rules.Dependencies on the tables "edges" and "ended", in one transaction. If a statement of
@@ -41,17 +41,17 @@ func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 func (t Tables) HasEdges() bool { return t.state.HasEdges }
 
 // AddEdge implements rules.Dependencies. It stores an edge with its status.
-func (t Tables) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
-	met store.DependencyStatus) error {
+func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
+	status store.DependencyStatus) error {
 	t.state.HasEdges = true
 	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.JobSeq, child,
-		int64(d.Condition), int64(do), int64(met))
+		int64(d.Condition), int64(onFailure), int64(status))
 }
 
 // HasEdgeWithStatus implements rules.Dependencies. It reports whether any edge of a child has the given status.
-func (t Tables) HasEdgeWithStatus(child int64, met store.DependencyStatus) (bool, error) {
-	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child,
-		int64(met))
+func (t Tables) HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error) {
+	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`,
+		child, int64(status))
 	return n != 0, err
 }
 
@@ -76,7 +76,7 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 	if t.state.UndecidedJobs == 0 {
 		return 0, newest, nil
 	}
-	_, err = database.First(t.conn, func(r database.Row) {
+	_, err = database.FirstRow(t.conn, func(r database.Row) {
 		n, newest = r.Num(0), rules.ParentChange{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
 			LastEdgeID: r.Num(3)}
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
@@ -87,12 +87,12 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 // AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs
 // again. All notes of one parent are stored under one uid, even after the parent was given to another uid. With
 // two uids, the note of a restart might be processed before that of an earlier end.
-func (t Tables) AddParentChange(parent int64, uid int, state queue.State, after int64) error {
+func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error {
 	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
-		int64(state), parent, after)
+		int64(state), parent, afterEdge)
 	t.state.UndecidedJobs += n
 	return err
 }
@@ -118,7 +118,7 @@ func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error)
 		return e, false, nil
 	}
 	last, uid := t.state.LastDecidedUID, int64(0)
-	err = database.Each(t.conn, func(r database.Row) {
+	err = database.EachRow(t.conn, func(r database.Row) {
 		if !found || uid <= last {
 			e, uid, found = rules.ParentChange{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
 				LastEdgeID: r.Num(3)}, r.Num(4), true
@@ -160,13 +160,13 @@ func (t Tables) PostponeParentChanges(parent int64) error {
 }
 
 // SetEdgeStatus implements rules.Dependencies. It writes the status of an edge.
-func (t Tables) SetEdgeStatus(e *rules.Edge, met store.DependencyStatus) error {
-	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
+func (t Tables) SetEdgeStatus(e *rules.Edge, status store.DependencyStatus) error {
+	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(status), e.ID)
 }
 
 // DeleteSomeEdges deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
 // whether none is left.
-func (t Tables) DeleteSomeEdges(child int64, limit int) (n int, all bool, err error) {
+func (t Tables) DeleteSomeEdges(child int64, limit int) (n int, noneLeft bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return 0, !t.HasEdges(), nil
 	}

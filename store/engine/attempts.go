@@ -12,7 +12,7 @@ import (
 func (t *Tx) insertLastAttempt(j *rules.Job) {
 	var a queue.Attempt
 	found := false
-	database.First(t, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
+	database.FirstRow(t, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
 		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
 	if found {
 		t.insertAttempt(j.Seq, &a)

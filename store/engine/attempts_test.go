@@ -34,7 +34,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	}
 	check := func(rows int64, want ...queue.Attempt) {
 		t.Helper()
-		if n := number(t, s, `SELECT count(*) FROM attempts`); n != rows {
+		if n := queryNumber(t, s, `SELECT count(*) FROM attempts`); n != rows {
 			t.Errorf("%d attempts have rows, want %d", n, rows)
 		}
 		list, err := s.History(t.Context(), seq, 0, 9)

@@ -25,15 +25,15 @@ type Backend interface {
 	BeginTx(t *Tx) error
 	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to
 	// the batch a statement that reads the reserved leases that are stored outside of the table meta.
-	// WriteReservations stores the reserved leases. If the list in meta must change, changed is true and inMeta
-	// is the new list. The writer calls both inside a transaction, or while it loads its cache.
-	ReadReservations(all *database.QueryBatch, read func(database.Row))
-	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
-	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
-	OnCommit(changed bool)
+	// WriteReservations stores the reserved leases. If the list in meta must change, metaChanged is true and
+	// metaText is the new list. The writer calls both inside a transaction, or while it loads its cache.
+	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
+	WriteReservations(t *Tx) (metaText string, metaChanged bool, err error)
+	// OnCommit is called by the writer after each commit; metaChanged reports whether the row of meta changed.
+	OnCommit(metaChanged bool)
 	// RefusalError returns the error for callers whose request fails because the disk is full or the database is
 	// busy. The writer calls it.
-	RefusalError(k database.ErrorKind, err error) error
+	RefusalError(kind database.ErrorKind, err error) error
 	// MayBlameOtherStatement reports whether an earlier statement of the transaction may have caused an error
 	// that the failed statement has returned. The writer calls it after it has rolled back the transaction.
 	MayBlameOtherStatement(err error) bool
@@ -57,9 +57,9 @@ type DiskSpace interface {
 	// free for running jobs. Both are called inside a transaction.
 	CheckSpace() error
 	MaintainReserve()
-	// ReleaseReserve releases disk space from the reserve, and reports whether it has released any. If whole is
-	// false, the last part of the reserve remains, for operations that free space.
-	ReleaseReserve(whole bool) bool
+	// ReleaseReserve releases disk space from the reserve, and reports whether it has released any. If
+	// wholeReserve is false, the last part of the reserve remains, for operations that free space.
+	ReleaseReserve(wholeReserve bool) bool
 	// OnSpaceFreed is called after jobs or outputs were removed.
 	OnSpaceFreed()
 }
@@ -68,17 +68,17 @@ type DiskSpace interface {
 // its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
 // next. Each call may take a round trip to the server, so the engine does not make one call per job.
 type SharedDatabase interface {
-	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the expected
-	// number of rows. If readNow is true, it also reads the rows immediately, because later statements
-	// would delay them.
-	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
+	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. If readNow is
+	// true, it also reads the rows immediately, because later statements would delay them.
+	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (EarlyRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip. For each element of starts, it returns
-	// the columns records.WholeColumns of up to size jobs, and the readahead.Head of the job after these.
-	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error)
-	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes the first perUser lanes
-	// of each user to the callback. It skips lanes whose ids are in closedHere. If uids is nil,
+	// the columns records.WholeColumns of up to jobsPerLane jobs, and the readahead.Head of the job after these.
+	ReadLanes(t *Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
+	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes the first lanesPerUser lanes
+	// of each user to the callback. It skips lanes whose ids are in closedLaneIDs. If uids is nil,
 	// it reads the lanes of all users.
-	ReadOpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
+	ReadOpenLanes(t *Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
+		visitLane func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
 	// StoreDelta stores the cache delta of the commit with the given number, for the other nodes. An empty delta

@@ -64,12 +64,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 // Verify compares the rows of the database with each other.
-func (s *Store) Verify(ctx context.Context) (list []store.Finding, err error) {
+func (s *Store) Verify(ctx context.Context) (findings []store.Finding, err error) {
 	err = s.BetweenTx(ctx, func() error {
-		list = integrity.Verify(s.conn, nil, store.OutputDirs{}, s.now())
+		findings = integrity.Verify(s.conn, nil, store.OutputDirs{}, s.now())
 		return nil
 	})
-	return list, err
+	return findings, err
 }
 
 // fileBackend is the Backend and DiskSpace of a Store's engine.
@@ -92,18 +92,18 @@ func (s fileBackend) BeginTx(*Tx) error { return nil }
 
 func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
-func (s fileBackend) WriteReservations(t *Tx) (inMeta string, changed bool, err error) {
+func (s fileBackend) WriteReservations(t *Tx) (metaText string, metaChanged bool, err error) {
 	return t.Reservations(), true, nil
 }
 
-func (s fileBackend) OnCommit(changed bool) {
-	if changed {
+func (s fileBackend) OnCommit(metaChanged bool) {
+	if metaChanged {
 		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
 	}
 }
 
-func (s fileBackend) RefusalError(k database.ErrorKind, err error) error {
-	if k == database.DiskFull {
+func (s fileBackend) RefusalError(kind database.ErrorKind, err error) error {
+	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "%v", err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
@@ -115,8 +115,8 @@ func (s fileBackend) OnFailure() {}
 
 func (s fileBackend) ReadTimeout() time.Duration { return s.readTimeout }
 
-func (s fileBackend) ReadTimeoutError(budget time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", budget)
+func (s fileBackend) ReadTimeoutError(timeLimit time.Duration) error {
+	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", timeLimit)
 }
 
 func (s fileBackend) CheckReadable() error { return nil }
@@ -136,13 +136,13 @@ func (s fileBackend) ReleaseReserve(bool) bool { return false }
 func (s fileBackend) OnSpaceFreed() {}
 
 // inTransaction calls a function within a write transaction.
-func inTransaction(t *testing.T, s *Store, do func() error) {
+func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}
-		return do()
+		return operation()
 	})
 	if err != nil {
 		t.Fatal(err)

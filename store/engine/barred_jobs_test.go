@@ -121,7 +121,7 @@ func TestJobsThatCannotStartCostNothing(t *testing.T) {
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
 				for q := range s.conn.Stmts {
-					n += timesRun(s.conn, q)
+					n += countStarts(s.conn, q)
 				}
 				return nil
 			})
@@ -227,21 +227,21 @@ func BenchmarkDependants(b *testing.B) {
 					}
 				}
 			}()
-			var took []time.Duration
+			var durations []time.Duration
 			b.ResetTimer()
 			for n, deciding := 0, true; deciding || n < max(b.N, 1000); n++ {
 				begun := time.Now()
 				enqueue(1)
-				took = append(took, time.Since(begun))
+				durations = append(durations, time.Since(begun))
 				select {
 				case <-decided:
 					deciding = false
 				default:
 				}
 			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			slices.Sort(durations)
+			b.ReportMetric(float64(durations[len(durations)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(durations[len(durations)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
 }

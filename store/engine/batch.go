@@ -21,21 +21,21 @@ import (
 // Each request is stored as one frame, which holds some of the jobs.
 // See docs/decisions/0009.
 type batch struct {
-	number      int64
-	uid         int
-	name        string
-	lastFrameAt queue.Millis     // time when the last frame was stored
-	node        int64            // number of the node that receives the frames
-	jobs        int64            // number of jobs that are not in the queue yet
-	chosenIDs   int64            // number of these jobs whose id the user chose; counted since the engine was opened
-	bytes       int64            // size of the jobs in frames, in bytes
-	perQueue    map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
-	committed   bool
-	removing    bool // the batch is being removed, one frame per step
+	number         int64
+	uid            int
+	name           string
+	lastFrameAt    queue.Millis     // time when the last frame was stored
+	node           int64            // number of the node that receives the frames
+	jobCount       int64            // number of jobs that are not in the queue yet
+	chosenIDCount  int64            // number of these jobs whose id the user chose; counted since the engine was opened
+	jobBytes       int64            // size of the jobs in frames, in bytes
+	jobsPerQueue   map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
+	isCommitted    bool
+	isBeingRemoved bool // the batch is being removed, one frame per step
 }
 
 // acceptsFrames reports whether a batch accepts frames: it is neither committed nor being removed.
-func (b *batch) acceptsFrames() bool { return !b.committed && !b.removing }
+func (b *batch) acceptsFrames() bool { return !b.isCommitted && !b.isBeingRemoved }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
 func (e *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == e.node }
@@ -46,44 +46,45 @@ func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
+	return doWithResult(ctx, e, &op{priorityClass: Normal},
+		func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
-// setBatch changes the cached data of the batch with the number n, and of its user. If b.number is 0, it
+// setBatch changes the cached data of the batch with this number, and of its user. If b.number is 0, it
 // removes the batch from the cache.
-func (t *Tx) setBatch(n int64, b batch) {
+func (t *Tx) setBatch(batchNumber int64, b batch) {
 	t.requireReload()
-	m := &t.s.mem
-	old, had := m.batches[n]
+	m := &t.engine.mem
+	old, had := m.batches[batchNumber]
 	t.undo = append(t.undo, func() {
-		delete(m.batches, n)
+		delete(m.batches, batchNumber)
 		if had {
-			m.batches[n] = old
+			m.batches[batchNumber] = old
 		}
 	})
 	if had {
 		t.saveUser(old.uid)
-		m.countBatch(&old, -1)
-		delete(m.batches, n)
+		m.addBatchToTotals(&old, -1)
+		delete(m.batches, batchNumber)
 	}
 	if b.number != 0 {
 		t.saveUser(b.uid)
-		m.countBatch(&b, 1)
-		m.batches[n] = b
+		m.addBatchToTotals(&b, 1)
+		m.batches[batchNumber] = b
 	}
 }
 
-// countBatch adds the jobs and bytes of a batch to the totals of its user, or subtracts them if sign is -1.
-func (m *memory) countBatch(b *batch, sign int64) {
-	if b.committed {
-		m.committedJobs += sign * b.jobs
+// addBatchToTotals adds the jobs and bytes of a batch to the totals of its user, or subtracts them if sign is -1.
+func (m *memory) addBatchToTotals(b *batch, sign int64) {
+	if b.isCommitted {
+		m.committedJobs += sign * b.jobCount
 	}
 	m.changeUser(b.uid, func(u *user) {
-		u.stagedJobs += sign * b.jobs
-		u.stagedBytes += sign * b.bytes
-		if !b.committed {
-			u.batches += int(sign)
-			u.chosenIDs += sign * b.chosenIDs
+		u.stagedJobs += sign * b.jobCount
+		u.stagedBytes += sign * b.jobBytes
+		if !b.isCommitted {
+			u.openBatches += int(sign)
+			u.chosenIDCount += sign * b.chosenIDCount
 		}
 	})
 }
@@ -104,13 +105,13 @@ func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
 }
 
 // stageFrame stores the drafts of a request as the next frame of its batch. It begins the batch if necessary.
-// list holds the encoded texts of the drafts.
-func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
-	m := &t.s.mem
+// texts holds the encoded texts of the drafts.
+func (t *Tx) stageFrame(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
+	m := &t.engine.mem
 	b, open := m.findOpenBatch(r.UID, r.Batch)
 	if !open {
 		b = batch{uid: r.UID, name: r.Batch}
-		if m.users[r.UID].batches >= store.MaxStagedBatches {
+		if m.users[r.UID].openBatches >= store.MaxStagedBatches {
 			return receipt, store.ErrTooManyBatches
 		}
 		if t.isDiscarded(r) {
@@ -121,17 +122,17 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 	for i := range r.Drafts {
 		chosenIDs += records.BoolToInt(r.Drafts[i].ID != "")
 	}
-	if err := t.admitFrame(&r, list, &b, chosenIDs); err != nil {
+	if err := t.admitFrame(&r, texts, &b, chosenIDs); err != nil {
 		return receipt, err
 	}
-	b.perQueue = maps.Clone(b.perQueue)
-	if b.perQueue == nil {
-		b.perQueue = map[string]int64{}
+	b.jobsPerQueue = maps.Clone(b.jobsPerQueue)
+	if b.jobsPerQueue == nil {
+		b.jobsPerQueue = map[string]int64{}
 	}
 	for name, n := range rules.CountByQueue(r.Drafts) {
-		b.perQueue[name] += n
+		b.jobsPerQueue[name] += n
 	}
-	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
+	if err := t.admitQueues(r.UID, b.jobsPerQueue); err != nil {
 		return receipt, err
 	}
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
@@ -139,20 +140,20 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 	}
 	switch {
 	case !open:
-		b.node = t.s.node
-		b.number = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+		b.node = t.engine.node
+		b.number = t.queryInt(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
 			int64(b.uid), b.name, int64(t.startTime), b.node)
 		t.auditBatch(&b, "begun", int64(len(r.Drafts)))
-	case b.node != t.s.node: // the client sent earlier frames of this batch to another node
+	case b.node != t.engine.node: // the client sent earlier frames of this batch to another node
 		t.takeBatch(&b)
 	}
 	t.recordOwner(r.UID, r.Owner)
-	if err := t.addFrame(b.number, r.Drafts, list, &receipt); err != nil {
+	if err := t.addFrame(b.number, r.Drafts, texts, &receipt); err != nil {
 		return receipt, err
 	}
-	b.jobs += int64(len(r.Drafts))
-	b.chosenIDs += chosenIDs
-	b.bytes += records.TotalSize(r.Drafts, list)
+	b.jobCount += int64(len(r.Drafts))
+	b.chosenIDCount += chosenIDs
+	b.jobBytes += records.TotalSize(r.Drafts, texts)
 	b.lastFrameAt = t.startTime
 	t.setBatch(b.number, b)
 	return receipt, nil
@@ -160,19 +161,19 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 
 // admitFrame returns an error if a request may not add its jobs to a batch. chosenIDs is the number of these jobs
 // whose ids the user chose.
-func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, chosenIDs int64) error {
-	u := t.s.mem.users[r.UID]
+func (t *Tx) admitFrame(r *store.Request, texts []records.Texts, b *batch, chosenIDs int64) error {
+	u := t.engine.mem.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest:
 		return draftCountError(len(r.Drafts))
-	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+	case b.jobCount+int64(len(r.Drafts)) > store.MaxStagedJobs:
 		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
 			store.MaxStagedJobs)
-	case u.chosenIDs+chosenIDs > store.MaxStagedIDs:
+	case u.chosenIDCount+chosenIDs > store.MaxStagedIDs:
 		return store.ErrTooManyIDs
 	}
 	if err := cmp.Or(rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser),
-		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser)); err != nil {
+		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, texts), r.MaxBytesPerUser)); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
@@ -182,47 +183,49 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, chosen
 	return nil
 }
 
-// addFrame stores drafts as one frame of the batch with the number n. It reserves the ids that the user chose
+// addFrame stores drafts as one frame of the batch with this number. It reserves the ids that the user chose
 // for these jobs.
-func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
+func (t *Tx) addFrame(batchNumber int64, drafts []queue.Job, texts []records.Texts,
+	receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
-		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: list[i]}
+		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: texts[i]}
 		if frame, err = f.Append(frame); err != nil {
 			return err
 		}
 		if f.HasChosenID() {
-			t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i])
+			t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, batchNumber, receipt.Seqs[i])
 		}
 	}
 	return t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
+		batchNumber, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1],
+		records.TotalSize(drafts, texts), frame)
 }
 
 // isDiscarded reports whether the request continues a batch that was discarded. Without this check, the service
 // would begin a new batch of the same name, and commit it without the earlier frames.
 func (t *Tx) isDiscarded(r store.Request) bool {
-	return t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
+	return t.queryInt(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
 
 // auditBatch records an event about an uncommitted batch, because the jobs of such a batch have no events yet.
-func (t *Tx) auditBatch(b *batch, what string, jobs int64) {
-	target := store.BatchAuditTarget(b.name, what, jobs)
+func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
+	target := store.BatchAuditTarget(b.name, action, jobs)
 	t.recordEvent(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
 // commitBatch commits a batch. The drafts of r form its last frame. From then on, its jobs count as jobs of
 // the queue, and ApplyBatch moves them there.
-func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
-	m := &t.s.mem
+func (t *Tx) commitBatch(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
+	m := &t.engine.mem
 	b, _ := m.findOpenBatch(r.UID, r.Batch)
-	if err := cmp.Or(t.admitQueues(r.UID, b.perQueue),
-		rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending)); err != nil {
+	if err := cmp.Or(t.admitQueues(r.UID, b.jobsPerQueue),
+		rules.AdmitAll(t, b.jobCount+int64(len(r.Drafts)), r.MaxPending)); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
-		if receipt, err = t.stageFrame(r, list); err != nil {
+		if receipt, err = t.stageFrame(r, texts); err != nil {
 			return receipt, err
 		}
 		b = m.batches[b.number]
@@ -230,16 +233,16 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 		return receipt, err
 	}
 	t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.number)
-	b.committed = true
+	b.isCommitted = true
 	t.setBatch(b.number, b)
 	receipt.Staged, receipt.Batch = true, b.number
 	return receipt, t.err
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue. more reports whether there may be more frames.
-func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
-	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (more bool, err error) {
-		if b := e.mem.batches[n]; b.committed {
+func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (more bool, err error) {
+		if b := e.mem.batches[batchNumber]; b.isCommitted {
 			return t.enqueueFirstFrame(b)
 		}
 		return false, nil
@@ -249,7 +252,7 @@ func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 // enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
 // frames.
 func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
-	if err := t.s.space.CheckSpace(); err != nil {
+	if err := t.engine.space.CheckSpace(); err != nil {
 		return true, err // do not fill the disk: its reserve is for running jobs
 	}
 	f, found := t.firstFrame(b.number)
@@ -275,10 +278,10 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			}
 		}
 	}
-	b.jobs -= f.count // the frame's jobs are counted as jobs of the queue now
-	b.bytes -= f.bytes
+	b.jobCount -= f.jobCount // the frame's jobs are counted as jobs of the queue now
+	b.jobBytes -= f.jobBytes
 	t.setBatch(b.number, b)
-	if f.complete {
+	if f.allJobsReadable {
 		t.dropFrame(&f)
 	} else {
 		t.detachFrame(&b, &f)
@@ -287,18 +290,18 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 }
 
 // readBatches adds the statements that read all batches, with the number and size of the jobs in their frames.
-func (e *Engine) readBatches(all *database.QueryBatch) {
+func (e *Engine) readBatches(queries *database.QueryBatch) {
 	m := &e.mem
-	all.Each(func(r database.Row) {
+	queries.AddEach(func(r database.Row) {
 		if stage := r.Num(3); stage != 2 {
 			m.batches[r.Num(0)] = batch{number: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4),
-				committed: stage == 1,
-				removing:  stage == 3}
+				isCommitted:    stage == 1,
+				isBeingRemoved: stage == 3}
 		}
 	}, `SELECT n, uid, name, stage, node FROM batches`)
-	all.Each(func(r database.Row) {
-		if b, there := m.batches[r.Num(0)]; there && !b.removing {
-			b.jobs, b.bytes = r.Num(1), r.Num(2)
+	queries.AddEach(func(r database.Row) {
+		if b, there := m.batches[r.Num(0)]; there && !b.isBeingRemoved {
+			b.jobCount, b.jobBytes = r.Num(1), r.Num(2)
 			m.batches[b.number] = b
 		}
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
@@ -308,7 +311,7 @@ func (e *Engine) readBatches(all *database.QueryBatch) {
 // ones. A full disk ends it early, without an error.
 func (e *Engine) finishBatches(ctx context.Context) error {
 	for {
-		more, err := resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (more bool, err error) {
+		more, err := doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
 			return t.continueBatches(e.acceptsFramesHere)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
@@ -329,7 +332,7 @@ func chosenIDsSQL(condition string) string {
 // takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
 // the inbox.
 func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	taken := map[string]bool{}
 	if len(ids) == 0 {
 		return taken, nil
@@ -339,24 +342,24 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		condition = t.InWordsSQL("id")
 	}
 	query, args := chosenIDsSQL(condition), append(make([]any, 0, 5), list)
-	var numbers []int64 // ids that are the seq of a job created earlier
+	var earlierSeqs []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
 		if n := reads.NumberOfID(id); n > 0 && n < m.nextSeq {
-			numbers = append(numbers, n)
+			earlierSeqs = append(earlierSeqs, n)
 		}
 	}
-	if len(numbers) > 0 {
+	if len(earlierSeqs) > 0 {
 		query, args = query+` UNION ALL SELECT id FROM jobs WHERE `+t.InNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
-			append(args, database.JoinNumbers(slices.Values(numbers)))
+			append(args, database.JoinNumbers(slices.Values(earlierSeqs)))
 	}
 	if len(m.batches) > 0 {
 		query, args = query+` UNION ALL SELECT id FROM staged_ids WHERE `+condition, append(args, list)
 	}
-	if t.s.shared != nil {
+	if t.engine.shared != nil {
 		query, args = query+` UNION ALL SELECT id FROM submissions WHERE `+condition+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}
-	database.Each(t, func(r database.Row) { taken[r.Text(0)] = true }, query, args...)
+	database.EachRow(t, func(r database.Row) { taken[r.Text(0)] = true }, query, args...)
 	if len(m.batches) == 0 {
 		return taken, t.err
 	}
@@ -366,7 +369,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		taken[id] = seq <= t.number(
+		taken[id] = seq <= t.queryInt(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 	}
 	return taken, t.err

@@ -10,28 +10,28 @@ import (
 
 // AbortBatch removes a batch that was not committed.
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
-	var n int64
+	var batchNumber int64
 	err := e.Do(ctx, Prompt, func(t *Tx) error {
-		b, open := t.s.mem.findOpenBatch(uid, name)
-		if n = b.number; !open {
+		b, open := t.engine.mem.findOpenBatch(uid, name)
+		if batchNumber = b.number; !open {
 			return nil
 		}
 		t.markBatchRemoved(b)
-		t.auditBatch(&b, "aborted", b.jobs)
+		t.auditBatch(&b, "aborted", b.jobCount)
 		return t.err
 	})
-	if err != nil || n == 0 {
+	if err != nil || batchNumber == 0 {
 		return err
 	}
-	return e.finishRemoval(ctx, n) // the batch's ids must be free when AbortBatch returns
+	return e.finishRemoval(ctx, batchNumber) // the batch's ids must be free when AbortBatch returns
 }
 
 // finishRemoval removes the frames of a batch that is marked for removal. Promote may remove the batch at the same
-// time, and a new batch may then get the number n. The frames of that batch stay.
-func (e *Engine) finishRemoval(ctx context.Context, n int64) (err error) {
+// time, and a new batch may then get the same number. The frames of that batch stay.
+func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
-			more = t.s.mem.batches[n].removing && t.removeNextFrame(n)
+			more = t.engine.mem.batches[batchNumber].isBeingRemoved && t.removeNextFrame(batchNumber)
 			return t.err
 		})
 	}
@@ -43,27 +43,27 @@ func (e *Engine) finishRemoval(ctx context.Context, n int64) (err error) {
 func (t *Tx) discardBatch(b batch) {
 	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
 	t.markBatchRemoved(b)
-	t.auditBatch(&b, "forgotten", b.jobs)
+	t.auditBatch(&b, "forgotten", b.jobCount)
 }
 
 // markBatchRemoved marks a batch for removal. removeNextFrame then removes its frames one by one.
 func (t *Tx) markBatchRemoved(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
-	b.removing, b.jobs, b.bytes = true, 0, 0
+	b.isBeingRemoved, b.jobCount, b.jobBytes = true, 0, 0
 	t.setBatch(b.number, b)
 	t.WakeAt(t.startTime)
 }
 
 // removeNextFrame removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
 // removes the batch. It reports whether there is more to remove.
-func (t *Tx) removeNextFrame(n int64) (more bool) {
-	f, found := t.firstFrame(n)
+func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
+	f, found := t.firstFrame(batchNumber)
 	if !found {
-		t.removeEmptyBatch(n)
+		t.removeEmptyBatch(batchNumber)
 		return false
 	}
-	if !f.complete { // some ids in the frame are unreadable, so remove all ids of the batch
-		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+	if !f.allJobsReadable { // some ids in the frame are unreadable, so remove all ids of the batch
+		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
 	}
 	t.dropFrame(&f)
 	return true
@@ -71,12 +71,12 @@ func (t *Tx) removeNextFrame(n int64) (more bool) {
 
 // removeEmptyBatch removes a batch that has no frames. It also removes the ids of a damaged frame that was
 // detached from the batch, because they could not be read from the frame.
-func (t *Tx) removeEmptyBatch(n int64) {
-	if detached := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n); detached != 0 {
-		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+func (t *Tx) removeEmptyBatch(batchNumber int64) {
+	if detached := t.queryInt(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -batchNumber); detached != 0 {
+		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
 	}
-	t.setBatch(n, batch{})
-	t.Exec(`DELETE FROM batches WHERE n = ?`, n)
+	t.setBatch(batchNumber, batch{})
+	t.Exec(`DELETE FROM batches WHERE n = ?`, batchNumber)
 }
 
 // tidyBatches does one step of the periodic cleanup of batches. It discards batches whose clients have stopped
@@ -84,25 +84,25 @@ func (t *Tx) removeEmptyBatch(n int64) {
 func (t *Tx) tidyBatches() (more bool, err error) {
 	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
 	return t.continueBatches(func(b *batch) bool {
-		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StagingTimeout) < t.startTime
+		return t.engine.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StagingTimeout) < t.startTime
 	})
 }
 
-// continueBatches does one step: it drops a batch for which abandoned returns true, removes a frame of a
+// continueBatches does one step: it drops a batch for which isAbandoned returns true, removes a frame of a
 // dropped batch, or moves a frame of a committed batch into the queue. It reports whether there is more to do.
 // While the disk is full, it moves no frame: the jobs that are in the queue can run, and the next upkeep tries
 // again.
-func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
-	m := &t.s.mem
-	if b, found := m.firstBatch(abandoned); found {
+func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
+	m := &t.engine.mem
+	if b, found := m.firstBatch(isAbandoned); found {
 		t.discardBatch(b)
 		return true, t.err
 	}
-	if b, found := m.firstBatch(func(b *batch) bool { return b.removing }); found {
+	if b, found := m.firstBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
 		t.removeNextFrame(b.number)
 		return true, t.err
 	}
-	b, found := m.firstBatch(func(b *batch) bool { return b.committed })
+	b, found := m.firstBatch(func(b *batch) bool { return b.isCommitted })
 	if found {
 		_, err = t.enqueueFirstFrame(b)
 	}

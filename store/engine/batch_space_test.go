@@ -12,7 +12,7 @@ import (
 // the batch is moved later.
 func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stage(t, s, "a", 1000, false)
+	stageJobs(t, s, "a", 1000, false)
 	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 // of the new batch are kept.
 func TestAbortKeepsANewBatchWithTheSameNumber(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stage(t, s, "aborted", 3, false)
+	stageJobs(t, s, "aborted", 3, false)
 	number := int64(0)
 	if err := s.Do(t.Context(), Prompt, func(tx *Tx) error {
 		b, _ := s.mem.findOpenBatch(0, "aborted")
@@ -57,7 +57,7 @@ func TestAbortKeepsANewBatchWithTheSameNumber(t *testing.T) {
 	if err := s.finishBatches(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stage(t, s, "new", 3, false)
+	stageJobs(t, s, "new", 3, false)
 	if b, open := s.mem.findOpenBatch(0, "new"); !open || b.number != number {
 		t.Fatalf("the new batch is %+v, want one with the number %d", b, number)
 	}

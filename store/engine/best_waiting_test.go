@@ -77,7 +77,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			}
 			clock := s.now()
 			s.now = func() queue.Millis { return clock }
-			enqueueLocked(t, s, 1, c.many)
+			enqueueForLocks(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
 			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)

@@ -145,25 +145,25 @@ const maxDeltaBytes = 64 << 10
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
 // reload.
 func (t *Tx) buildDelta() ([]byte, error) {
-	m, b := &t.s.mem, &t.memoryAtStart
+	m, b := &t.engine.mem, &t.memoryAtStart
 	if t.delta.mustReload || m.statistics.SummedUpTo != b.statistics.SummedUpTo || m.rankOrder != b.rankOrder ||
 		m.committedJobs != b.committedJobs || !slices.Equal(m.gates.ResourceList, b.gates.ResourceList) {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
-		Counts: m.counts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
+		Counts: m.jobCounts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
 		HasGates:       m.gates.HasGates,
 		ReservedInMeta: m.reservedInMeta, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuota,
 		UserList: m.userList, QueueList: m.queueList}
-	for uid := range t.users {
+	for uid := range t.usersBefore {
 		u := m.users[uid]
-		n.Users = append(n.Users, deltaUser{uid, u.waiting, u.hooks, u.bytes, u.outputBytes})
+		n.Users = append(n.Users, deltaUser{uid, u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes})
 	}
-	for q := range t.queues {
+	for q := range t.queueCountsBefore {
 		t.addQueueToDelta(q)
 	}
 	for q, users := range t.delta.queues {
-		n.Queues = append(n.Queues, deltaQueue{q.Name, q.StoredCounts(), q.Lanes, slices.Sorted(maps.Keys(users))})
+		n.Queues = append(n.Queues, deltaQueue{q.Name, q.StoredCounts(), q.LaneCount, slices.Sorted(maps.Keys(users))})
 	}
 	slices.SortFunc(t.delta.lanes, func(a, b lanes.Name) int {
 		return cmp.Or(strings.Compare(a.Queue, b.Queue), a.UID-b.UID)
@@ -179,7 +179,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		n.Lanes = append(n.Lanes, lane)
 	}
 	n.addLeases(t)
-	n.Delta = t.s.minute.Delta(t.delta.minuteQueues)
+	n.Delta = t.engine.minuteStats.Delta(t.delta.minuteQueues)
 	text, err := json.Marshal(n)
 	if len(text) > maxDeltaBytes {
 		return nil, nil
@@ -194,7 +194,7 @@ func (d *cacheDelta) addLeases(t *Tx) {
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
 	for _, seq := range seqs {
-		l := t.s.mem.leases[seq]
+		l := t.engine.mem.leases[seq]
 		if l == nil {
 			d.EndedLeases = append(d.EndedLeases, seq)
 			continue
@@ -227,52 +227,52 @@ type leaseGroupKey struct {
 var errDeltaVersion = errors.New("another version of the service wrote the change")
 
 // applyDelta applies the cache delta that another node stored with its commit of the given number.
-func (t *Tx) applyDelta(commits int64, text []byte) error {
-	var n cacheDelta
-	if err := json.Unmarshal(text, &n); err != nil {
+func (t *Tx) applyDelta(commits int64, deltaJSON []byte) error {
+	var delta cacheDelta
+	if err := json.Unmarshal(deltaJSON, &delta); err != nil {
 		return err
 	}
-	if n.Version != deltaVersion {
+	if delta.Version != deltaVersion {
 		return errDeltaVersion
 	}
-	usersListed, err := database.ParseUserCounts(n.UserList)
+	usersListed, err := database.ParseUserCounts(delta.UserList)
 	if err != nil {
 		return err
 	}
-	queuesListed, err := records.ParseQueueCounts(n.QueueList)
+	queuesListed, err := records.ParseQueueCounts(delta.QueueList)
 	if err != nil {
 		return err
 	}
-	s, m := t.s, &t.s.mem
+	s, m := t.engine, &t.engine.mem
 	ls := m.lanes
-	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputBytes = commits, n.NextSeq, n.NextEvent,
-		n.EnqueuedTotal, n.Counts, n.OutputBytes
-	n.LastDecidedUID = m.dependencies.LastDecidedUID
-	m.dependencies = n.State
-	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
-	m.queueList, m.listedQueues = n.QueueList, slices.Collect(maps.Keys(queuesListed))
-	s.applyCounts(&n)
-	for i := range n.Lanes {
-		applyLane(ls, &n.Lanes[i])
+	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.jobCounts, m.outputBytes = commits, delta.NextSeq,
+		delta.NextEvent, delta.EnqueuedTotal, delta.Counts, delta.OutputBytes
+	delta.LastDecidedUID = m.dependencies.LastDecidedUID
+	m.dependencies = delta.State
+	m.userList, m.listedUsers = delta.UserList, slices.Collect(maps.Keys(usersListed))
+	m.queueList, m.listedQueues = delta.QueueList, slices.Collect(maps.Keys(queuesListed))
+	s.applyCounts(&delta)
+	for i := range delta.Lanes {
+		applyLane(ls, &delta.Lanes[i])
 	}
-	for i := range n.Leases {
-		t.applyLeases(&n.Leases[i])
+	for i := range delta.Leases {
+		t.applyLeases(&delta.Leases[i])
 	}
-	hadNeeds := t.applyEndedLeases(n.EndedLeases)
-	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
-	m.reservedInMeta, m.emptyLanes = n.ReservedInMeta, n.EmptyLanes
-	m.gates.HasGates, ls.OverQuota = n.HasGates, n.OverQuota
+	hadNeeds := t.applyEndedLeases(delta.EndedLeases)
+	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, delta.EndedLeases...), delta.ChangedJobs...)
+	m.reservedInMeta, m.emptyLanes = delta.ReservedInMeta, delta.EmptyLanes
+	m.gates.HasGates, ls.OverQuota = delta.HasGates, delta.OverQuota
 	if ls.OverQuota == nil {
 		ls.OverQuota = map[int64]int{}
 	}
-	if slices.ContainsFunc(n.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
-		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
+	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
+		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
 		// The other node may have changed a gate, which can affect a lane that is closed for this node alone.
 		s.closedHereStale = true
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
-	s.watchForeignTimer(t.startTime, n.EarliestTimer)
-	s.minute.Apply(&n.Delta)
+	s.watchForeignTimer(t.startTime, delta.EarliestTimer)
+	s.minuteStats.Apply(&delta.Delta)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
 		s.foreignChanges = foreignChanges{anyJob: true}
 	}
@@ -280,19 +280,20 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 }
 
 // applyCounts sets the counts of users and queues to the values that another node reported.
-func (e *Engine) applyCounts(n *cacheDelta) {
+func (e *Engine) applyCounts(delta *cacheDelta) {
 	m := &e.mem
-	for _, changed := range n.Users {
+	for _, changed := range delta.Users {
 		m.changeUser(changed.UID, func(u *user) {
-			u.waiting, u.hooks, u.bytes, u.outputBytes = changed.Waiting, changed.Hooks, changed.Bytes, changed.OutputBytes
+			u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes =
+				changed.Waiting, changed.Hooks, changed.Bytes, changed.OutputBytes
 		})
 		e.foreignChanges.uids = append(e.foreignChanges.uids, changed.UID)
 	}
-	for _, changed := range n.Queues {
+	for _, changed := range delta.Queues {
 		q := m.lanes.Queue(changed.Name)
 		m.retainedJobs += changed.RetainedJobs - q.RetainedJobs
 		q.SetStoredCounts(changed.QueueCounts)
-		q.Lanes = changed.Lanes
+		q.LaneCount = changed.Lanes
 		for _, uid := range changed.StaleUsers {
 			m.lanes.MarkStaleUser(q, uid)
 		}
@@ -302,7 +303,7 @@ func (e *Engine) applyCounts(n *cacheDelta) {
 // applyEndedLeases removes leases that another node has ended. It reports whether any of these leases had
 // needs, that is, held units of gates.
 func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	for _, seq := range seqs {
 		if l := m.leases[seq]; l != nil {
 			hadNeeds = hadNeeds || len(l.Needs) > 0
@@ -320,11 +321,11 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 // watchForeignTimer makes this node check a timer that another node has set. The check takes place
 // foreignTimerGrace after the timer is due, but at most about an hour from now. If the other node has not
 // handled the timer by then, this node does.
-func (e *Engine) watchForeignTimer(now, due queue.Millis) {
-	if due == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= due.Add(foreignTimerGrace) {
+func (e *Engine) watchForeignTimer(now, timerAt queue.Millis) {
+	if timerAt == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= timerAt.Add(foreignTimerGrace) {
 		return
 	}
-	e.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
+	e.foreignTimerAt = min(timerAt, now.Add(time.Hour)).Add(foreignTimerGrace)
 	wait := time.Duration(e.foreignTimerAt-now) * time.Millisecond
 	time.AfterFunc(wait, func() { queue.TrySend(e.promoteHints, struct{}{}) })
 }
@@ -334,35 +335,35 @@ const foreignTimerGrace = time.Second
 
 // applyLeases adds leases of another node to the cache. A cached lease contains only the fields that other
 // nodes usually need. The method loadFullLease reads the rest.
-func (t *Tx) applyLeases(group *deltaLeases) {
-	m := &t.s.mem
-	for k, seq := range group.Seqs {
+func (t *Tx) applyLeases(leases *deltaLeases) {
+	m := &t.engine.mem
+	for k, seq := range leases.Seqs {
 		old := m.leases[seq]
-		l := &rules.Lease{Running: group.Running, Needs: group.Needs}
-		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, group.Queue, group.UID, group.Lane,
-			group.Node, group.Fences[k]
+		l := &rules.Lease{Running: leases.Running, Needs: leases.Needs}
+		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, leases.Queue, leases.UID, leases.Lane,
+			leases.Node, leases.Fences[k]
 		m.leases[seq] = l
 		t.adjustUsedUnits(old, -1)
 		t.adjustUsedUnits(l, 1)
 		if old == nil {
-			m.countLease(group.UID, group.Queue, 1)
+			m.countLease(leases.UID, leases.Queue, 1)
 		}
-		t.s.foreignChanges.seqs = append(t.s.foreignChanges.seqs, seq)
+		t.engine.foreignChanges.seqs = append(t.engine.foreignChanges.seqs, seq)
 	}
 }
 
 // applyLane updates a lane without demands to the state that another node reported.
-func applyLane(ls *lanes.Lanes, changed *deltaLane) {
-	l := ls.PlainLanes[lanes.Name{Queue: changed.Queue, UID: changed.UID}]
+func applyLane(ls *lanes.Lanes, newState *deltaLane) {
+	l := ls.PlainLanes[lanes.Name{Queue: newState.Queue, UID: newState.UID}]
 	switch {
-	case changed.ID == 0 && l != nil:
+	case newState.ID == 0 && l != nil:
 		ls.Remove(l)
-	case changed.ID == 0:
+	case newState.ID == 0:
 	case l == nil:
-		ls.Add(&rules.Lane{ID: changed.ID, Queue: changed.Queue, UID: changed.UID, Head: changed.Head,
-			Priority: changed.Priority, ClosedBy: changed.ClosedBy, HeapIndex: -1})
+		ls.Add(&rules.Lane{ID: newState.ID, Queue: newState.Queue, UID: newState.UID, Head: newState.Head,
+			Priority: newState.Priority, ClosedBy: newState.ClosedBy, HeapIndex: -1})
 	default:
-		l.ID, l.Head, l.Priority, l.ClosedBy = changed.ID, changed.Head, changed.Priority, changed.ClosedBy
+		l.ID, l.Head, l.Priority, l.ClosedBy = newState.ID, newState.Head, newState.Priority, newState.ClosedBy
 		ls.Update(l)
 	}
 }
@@ -387,6 +388,6 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	}
 	j.Fence, j.Node = l.Job.Fence, l.Job.Node
 	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs, Turn: l.Turn}
-	t.s.mem.leases[j.Seq] = l
+	t.engine.mem.leases[j.Seq] = l
 	return l, nil
 }

@@ -26,9 +26,9 @@ type mirroredNode struct {
 	appliedDeltas, reloads int   // how many transactions the second node applied as deltas; how often it reloaded
 }
 
-func (m *mirroredNode) OnCommit(changed bool) {
-	m.Backend.OnCommit(changed)
-	if !changed || m.difference != nil || m.node == 0 {
+func (m *mirroredNode) OnCommit(metaChanged bool) {
+	m.Backend.OnCommit(metaChanged)
+	if !metaChanged || m.difference != nil || m.node == 0 {
 		return
 	}
 	m.difference = m.inMirror(func(t *Tx) error {
@@ -43,18 +43,18 @@ func (m *mirroredNode) OnCommit(changed bool) {
 
 // inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
 // transaction is then undone.
-func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
+func (m *mirroredNode) inMirror(f func(t *Tx) error) (callErr error) {
 	errUndo := errors.New("looked")
 	m.copyQuota()
 	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
-		fErr = f(t)
+		callErr = f(t)
 		return errUndo
 	})
 	m.mirror.foreignChanges = foreignChanges{}
 	if !errors.Is(err, queue.ErrInternal) {
-		return errors.Join(fErr, err)
+		return errors.Join(callErr, err)
 	}
-	return fErr
+	return callErr
 }
 
 // copyQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
@@ -74,39 +74,37 @@ func (m *mirroredNode) copyQuota() {
 }
 
 // checkLeases returns an error if the second node's copy of a leased job has outdated values.
-func (m *mirroredNode) checkLeases(t *Tx) (wrong error) {
+func (m *mirroredNode) checkLeases(t *Tx) (mismatch error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
-			j.Shortages, j.RunnerCrashes,
-			j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+			j.Shortages, j.RunnerCrashes, j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.mem.leases {
-		l, err := t.loadFullLease(t.s.mem.leases[seq])
+		l, err := t.loadFullLease(t.engine.mem.leases[seq])
 		if err != nil {
 			return err
 		}
 		if a, b := of(&own.Job), of(&l.Job); a != b {
-			wrong = errors.Join(wrong, fmt.Errorf("the lease of job %d is %s, the other one has %s", seq, a, b))
+			mismatch = errors.Join(mismatch, fmt.Errorf("the lease of job %d is %s, the other one has %s", seq, a, b))
 		}
 	}
-	return wrong
+	return mismatch
 }
 
 func (m *mirroredNode) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
 // differences returns an error that names the differences between the caches of two nodes, or nil.
-func differences(a, b *memory) (wrong error) {
-	same := func(what string, a, b any) {
+func differences(a, b *memory) (mismatch error) {
+	same := func(subject string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
-			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
+			mismatch = errors.Join(mismatch, fmt.Errorf("%s: %v, the other one has %v", subject, a, b))
 		}
 	}
 	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputBytes,
-		a.dependencies.UndecidedJobs,
-		a.committedJobs},
+		a.dependencies.UndecidedJobs, a.committedJobs},
 		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputBytes, b.dependencies.UndecidedJobs,
 			b.committedJobs})
-	same("counts", a.counts, b.counts)
+	same("counts", a.jobCounts, b.jobCounts)
 	same("marks", []any{a.reservedInMeta, a.statistics.SummedUpTo, formatOrder(a.order), a.rankedByOrder, a.lanes.Weights},
 		[]any{b.reservedInMeta, b.statistics.SummedUpTo, formatOrder(b.order), b.rankedByOrder, b.lanes.Weights})
 	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
@@ -127,7 +125,7 @@ func differences(a, b *memory) (wrong error) {
 		}
 	}
 	same("used", used, b.gates.UsedUnits)
-	return wrong
+	return mismatch
 }
 
 // leasesIn describes the leases in a node's cache, by seq of the job.
@@ -143,7 +141,7 @@ func leasesIn(m *memory) map[int64]string {
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
-		u.chosenIDs, u.stagedBytes = 0, 0
+		u.chosenIDCount, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
 		}
@@ -155,7 +153,7 @@ func usersIn(m *memory) map[int]user {
 func batchesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
-		list[n] = fmt.Sprint(b.uid, b.name, b.jobs, b.committed, b.removing, b.node)
+		list[n] = fmt.Sprint(b.uid, b.name, b.jobCount, b.isCommitted, b.isBeingRemoved, b.node)
 	}
 	return list
 }
@@ -164,8 +162,8 @@ func batchesIn(m *memory) map[int64]string {
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
-		if q.HasRow() || q.Lanes > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.Lanes, q.RetainedJobs, q.RetainedBytes, q.Rule)
+		if q.HasRow() || q.LaneCount > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.LaneCount, q.RetainedJobs, q.RetainedBytes, q.Rule)
 			if q.Exists() {
 				list[name] += fmt.Sprint(" of ", q.UID)
 			}
@@ -206,10 +204,10 @@ func runMirroredWalks(t *testing.T, n int,
 			first.backend = m
 			return s, first
 		}
-	}, func(of *Engine) error {
-		m := of.backend.(*mirroredNode)
+	}, func(engine *Engine) error {
+		m := engine.backend.(*mirroredNode)
 		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
-			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // the same limit as on the first node
+			m.mirror.gateRechecks.MaxSteps = 40 * rules.MaxSteps // the same limit as on the first node
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ func (t *Tx) reload() error {
 	if t.prewrite != nil {
 		return errPrewrite
 	}
-	s, old := t.s, t.s.mem
+	s, old := t.engine, t.engine.mem
 	err := s.loadMemory()
 	if err == nil && s.mem.gates.HasGates {
 		err = t.computeLeaseNeeds(old.leases)
@@ -56,16 +56,17 @@ func (t *Tx) reload() error {
 	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
-			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue
-			if !b.committed {
-				m.changeUser(b.uid, func(u *user) { u.chosenIDs += known.chosenIDs - b.chosenIDs })
+			b.lastFrameAt, b.jobsPerQueue = known.lastFrameAt, known.jobsPerQueue
+			if !b.isCommitted {
+				m.changeUser(b.uid, func(u *user) { u.chosenIDCount += known.chosenIDCount - b.chosenIDCount })
 			}
-			b.chosenIDs = known.chosenIDs
+			b.chosenIDCount = known.chosenIDCount
 			m.batches[n] = b
 		}
 	}
-	s.minute = statistics.Cache{}
-	t.undo, t.users, t.queues, t.reservationsChanged, t.leaseSeqs, t.changedNodes = nil, nil, nil, false, nil, nil
+	s.minuteStats = statistics.Cache{}
+	t.undo, t.usersBefore, t.queueCountsBefore, t.reservationsChanged, t.leaseSeqs, t.changedNodes =
+		nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.anyJob, s.madeJobsReady = *m, true, true
 	// In memory, the head of a lane without demands may have been before the lane's first job. It has now moved
@@ -85,7 +86,7 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	if err := t.applyMissedDeltas(commits, deltas); err != nil {
 		return err
 	}
-	s := t.s
+	s := t.engine
 	t.rules.MadeJobsReady = s.madeJobsReady
 	t.readAhead = &readahead.Jobs{}
 	if s.HasOtherNodes() {
@@ -96,7 +97,7 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 
 // applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
 func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
-	s, m := t.s, &t.s.mem
+	s, m := t.engine, &t.engine.mem
 	if commits == m.commits {
 		return nil
 	}
@@ -113,7 +114,8 @@ func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 		}
 		t.undo = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
-	t.undo, t.users, t.queues, t.reservationsChanged, t.leaseSeqs, t.changedNodes = nil, nil, nil, false, nil, nil
+	t.undo, t.usersBefore, t.queueCountsBefore, t.reservationsChanged, t.leaseSeqs, t.changedNodes =
+		nil, nil, nil, false, nil, nil
 	t.memoryAtStart = *m
 	s.madeJobsReady = true
 	return nil

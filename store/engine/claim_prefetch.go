@@ -13,7 +13,7 @@ import (
 // No other node changes anything while this node holds the lock. The transaction's own writes may invalidate
 // the prefetched rows; noteWrite keeps track of them. See docs/decisions/0028.
 type claimPrefetch struct {
-	args        []any
+	queryArgs   []any
 	endedLeases map[int64]bool // by seq: jobs whose leases have ended since the query was sent
 	rows        EarlyRows
 }
@@ -22,7 +22,7 @@ type claimPrefetch struct {
 type EarlyRows interface {
 	// Each passes the rows to the callback, until the callback returns false. ok is false if the rows are lost,
 	// because the result of a later statement was read first. Each is called at most once, by the writer.
-	Each(each func(r database.Row) (more bool, err error)) (ok bool, err error)
+	Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error)
 }
 
 // minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
@@ -31,7 +31,7 @@ const minClaimPrefetch = 64
 // prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends no
 // query if it cannot predict which lane the claim will use.
 func (t *Tx) prefetchClaim() error {
-	s := t.s
+	s := t.engine
 	q := s.mem.lanes.Queues[s.lastClaimQueue]
 	if t.wantedJobs < s.prefetchThreshold || q == nil {
 		return nil
@@ -40,13 +40,13 @@ func (t *Tx) prefetchClaim() error {
 	if lane == nil {
 		return nil
 	}
-	e := &claimPrefetch{args: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
+	e := &claimPrefetch{queryArgs: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	// If this transaction still has to write the ended attempts, the server executes these writes only after
 	// the client has read the rows. So read the rows immediately.
 	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
 	var err error
-	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.args, t.wantedJobs, readNow)
+	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.queryArgs, t.wantedJobs, readNow)
 	t.claimPrefetch = e
 	return err
 }
@@ -55,13 +55,13 @@ func (t *Tx) prefetchClaim() error {
 // does not affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
 func (t *Tx) noteWrite(j *rules.Job) {
 	switch last := len(t.leaseSeqs) - 1; {
-	case t.claimPrefetch == nil, t.s.mem.leases[j.Seq] != nil:
+	case t.claimPrefetch == nil, t.engine.mem.leases[j.Seq] != nil:
 	case j.Slot == rules.NotQueued && last >= 0 && t.leaseSeqs[last] == j.Seq:
 		t.claimPrefetch.endedLeases[j.Seq] = true
 	default:
 		t.claimPrefetch = nil
 	}
-	t.readAhead.NoteWrite(j, t.s.mem.leases[j.Seq] != nil)
+	t.readAhead.NoteWrite(j, t.engine.mem.leases[j.Seq] != nil)
 }
 
 // discardPrefetchedRows discards the rows that were read ahead.

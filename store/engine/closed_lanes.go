@@ -20,11 +20,11 @@ type closedLaneSearch struct {
 }
 
 // cacheClosedLanes keeps the result of a search for later calls in this transaction.
-func (t *Tx) cacheClosedLanes(search closedLaneSearch, list []rules.Lane) {
+func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane) {
 	if t.closedLanes == nil {
 		t.closedLanes = map[closedLaneSearch][]rules.Lane{}
 	}
-	t.closedLanes[search] = list
+	t.closedLanes[search] = closedLanes
 }
 
 // BestClosedInQueue implements rules.Lanes. It returns the best of the lanes that a gate has closed in a queue.
@@ -34,14 +34,14 @@ func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, foun
 
 // BestClosedInList implements rules.Lanes. It returns the best of the lanes of one user that a gate has closed
 // in one queue.
-func (t *Tx) BestClosedInList(gate int64, list rules.ClosedListKey) (l rules.Lane, found bool, err error) {
-	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
+func (t *Tx) BestClosedInList(gate int64, key rules.ClosedListKey) (l rules.Lane, found bool, err error) {
+	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: key.Queue, uid: key.UID})
 }
 
 // firstClosedLane returns the best lane that matches a search. The search must not have perList set. Lanes
 // without demands are included.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
-	gate, ls := search.gate, t.s.mem.lanes
+	gate, ls := search.gate, t.engine.mem.lanes
 	if gate < 0 {
 		plain := ls.PlainLanes[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]
 		if plain != nil && plain.ClosedBy == gate {
@@ -49,7 +49,7 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 		}
 	}
 	closedHere := ls.ClosedHereBy(gate)
-	if closedHere == "" && (!t.s.mem.gates.HasGates || gate < 0 && ls.OverQuota[gate] == 0) {
+	if closedHere == "" && (!t.engine.mem.gates.HasGates || gate < 0 && ls.OverQuota[gate] == 0) {
 		return l, found, nil
 	}
 	other, known := t.closedLanes[search]
@@ -66,13 +66,13 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 	return l, found, t.err
 }
 
-// findClosedLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If closedHere is not empty, the result is those of its lanes that are in
+// findClosedLanes returns lanes with demands that a gate has closed. closedHereIDs lists the ids of lanes that are
+// closed only for this node. If closedHereIDs is not empty, the result is those of its lanes that are in
 // search.queue. If it is empty, the result is only the best lane that matches the search.
-func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
+func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []rules.Lane {
 	switch {
-	case closedHere != "":
-		return t.storedLanes(`WHERE `+t.InNumbersSQL("id")+` AND queue = ?`, closedHere, search.queue)
+	case closedHereIDs != "":
+		return t.storedLanes(`WHERE `+t.InNumbersSQL("id")+` AND queue = ?`, closedHereIDs, search.queue)
 	case search.allUsers:
 		return t.storedLanes(`INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
@@ -93,13 +93,13 @@ func uidOfGate(gate int64) int {
 
 // EachClosedList implements rules.Lanes. It passes the best lane of every list of lanes that a gate has closed to
 // the callback. It reads all these lanes before the first call, because the callback may change lanes.
-func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rules.Lane) (bool, error)) error {
-	ls := t.s.mem.lanes
+func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit func(rules.Lane) (bool, error)) error {
+	ls := t.engine.mem.lanes
 	best := map[rules.ClosedListKey]rules.Lane{}
 	take := func(l rules.Lane) {
 		l.ClosedBy = gate
 		first, found := best[l.ClosedListKey()]
-		if l.ClosedListKey().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
+		if l.ClosedListKey().Compare(afterList) > 0 && (!found || first.Head.After(l.Head)) {
 			best[l.ClosedListKey()] = l
 		}
 	}
@@ -111,8 +111,8 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 		}
 	}
 	closedHere := ls.ClosedHereBy(gate)
-	if closedHere != "" || t.s.mem.gates.HasGates && (gate > 0 || ls.OverQuota[gate] > 0) {
-		list, more := t.closedListLanes(gate, after, closedHere)
+	if closedHere != "" || t.engine.mem.gates.HasGates && (gate > 0 || ls.OverQuota[gate] > 0) {
+		list, more := t.closedListLanes(gate, afterList, closedHere)
 		for _, l := range list {
 			take(l)
 		}
@@ -122,37 +122,37 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 		}
 	}
 	for _, list := range slices.SortedFunc(maps.Keys(best), rules.ClosedListKey.Compare) {
-		if more, err := each(best[list]); !more || err != nil {
+		if more, err := visit(best[list]); !more || err != nil {
 			return err
 		}
 	}
 	return t.err
 }
 
-// closedListLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If closedHere is not empty, the result is exactly its lanes. If it is empty, the
-// result is the best lane of each list that comes after the given key. more is true if there may be further
-// lists.
-func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere string) (list []rules.Lane, more bool) {
+// closedListLanes returns lanes with demands that a gate has closed. closedHereIDs lists the ids of lanes that are
+// closed only for this node. If closedHereIDs is not empty, the result is exactly its lanes. If it is empty, the
+// result is the best lane of each list that comes after afterList. more is true if there may be further lists.
+func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedListKey, closedHereIDs string) (
+	closedLanes []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
-	if known, found := t.closedLanes[search]; found && after == (rules.ClosedListKey{}) {
-		return known, len(known) == maxListsPerCall && closedHere == ""
+	if known, found := t.closedLanes[search]; found && afterList == (rules.ClosedListKey{}) {
+		return known, len(known) == maxListsPerCall && closedHereIDs == ""
 	}
-	if closedHere != "" {
-		list = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHere)
+	if closedHereIDs != "" {
+		closedLanes = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHereIDs)
 	} else {
-		for last := after; len(list) < maxListsPerCall; last = list[len(list)-1].ClosedListKey() {
+		for last := afterList; len(closedLanes) < maxListsPerCall; last = closedLanes[len(closedLanes)-1].ClosedListKey() {
 			l, found := t.firstLaneOfNextList(gate, last)
 			if !found {
 				break
 			}
-			list = append(list, l)
+			closedLanes = append(closedLanes, l)
 		}
 	}
-	if after == (rules.ClosedListKey{}) {
-		t.cacheClosedLanes(search, list)
+	if afterList == (rules.ClosedListKey{}) {
+		t.cacheClosedLanes(search, closedLanes)
 	}
-	return list, len(list) == maxListsPerCall && closedHere == ""
+	return closedLanes, len(closedLanes) == maxListsPerCall && closedHereIDs == ""
 }
 
 // firstLaneOfNextList returns the best lane in the gate's next list after the list with the given key. The zero
@@ -160,13 +160,13 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere s
 // later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
 // queue, and read all lanes of the previous list.
 func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedListKey) (l rules.Lane, found bool) {
-	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
+	const condition = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if previous != (rules.ClosedListKey{}) {
-		l, found, _ = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
+		l, found, _ = t.storedLane(condition+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
 			gate, previous.Queue, int64(previous.UID))
 	}
 	if !found {
-		l, found, _ = t.storedLane(shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
+		l, found, _ = t.storedLane(condition+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
 			previous.Queue)
 	}
 	return l, found

@@ -79,7 +79,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 		if err != nil || len(jobs) != 1 || jobs[0].Seq != 2 {
 			t.Errorf("%s: claimed %+v, %v, want the other job", what, jobs, err)
 		}
-		if n := number(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.NotQueued) {
+		if n := queryNumber(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.NotQueued) {
 			t.Errorf("%s: the damaged job still has the place %d", what, n)
 		}
 	}

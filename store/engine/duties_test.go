@@ -35,23 +35,23 @@ var duties = []struct {
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
 		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: s.Now(),
 			RetentionQueue: new("")}, 100, nil)
-		return errors.Join(err, expectEqual(n, 100))
+		return errors.Join(err, errorUnlessEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
 		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1,
 			RetentionQueue: new("")}, 100, nil)
-		return errors.Join(err, expectEqual(n, 0))
+		return errors.Join(err, errorUnlessEqual(n, 0))
 	}},
 	{"OwnRetentionQueues", func(t *testing.T, s *Store) error {
 		list, err := s.OwnRetentionQueues(t.Context())
-		return errors.Join(err, expectEqual(len(list), 1))
+		return errors.Join(err, errorUnlessEqual(len(list), 1))
 	}},
 	{"TrimJobs", newTrimJobsDuty("", 1)},
 	{"TrimJobs of a queue", newTrimJobsDuty("own", 1)},
 	{"TrimJobs where all may be kept", newTrimJobsDuty("", 0)},
 	{"TrimOutputs", func(t *testing.T, s *Store) error {
 		more, err := s.TrimOutputs(t.Context(), s.Counts().OutputBytes/2)
-		return errors.Join(err, expectEqual(more, true))
+		return errors.Join(err, errorUnlessEqual(more, true))
 	}},
 	{"TrimQueueOutputs of a queue", func(t *testing.T, s *Store) error {
 		list, err := s.OwnRetentionQueues(t.Context())
@@ -59,42 +59,42 @@ var duties = []struct {
 			return err
 		}
 		more, err := s.TrimQueueOutputs(t.Context(), "own", list[0].OutputBytes/2)
-		return errors.Join(err, expectEqual(more, true))
+		return errors.Join(err, errorUnlessEqual(more, true))
 	}},
 	{"TrimQueueOutputs of a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
 		more, err := s.TrimQueueOutputs(t.Context(), "own", 1<<40)
-		return errors.Join(err, expectEqual(more, false))
+		return errors.Join(err, errorUnlessEqual(more, false))
 	}},
 	{"TrimUserData", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(3)
 		_, err := s.TrimUserData(t.Context(), 3, before-300)
-		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
+		return errors.Join(err, errorUnlessEqual(s.UserBytes(3), before-300))
 	}},
 	{"TrimUserData of a job with many attempts", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(userWithManyAttempts)
 		_, err := s.TrimUserData(t.Context(), userWithManyAttempts, before-300)
-		return errors.Join(err, expectEqual(s.UserBytes(userWithManyAttempts), before-300))
+		return errors.Join(err, errorUnlessEqual(s.UserBytes(userWithManyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableBytes(t.Context(), 3, 300)
-		return errors.Join(err, expectEqual(n >= 300, true))
+		return errors.Join(err, errorUnlessEqual(n >= 300, true))
 	}},
 	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableBytes(t.Context(), userWithInputs, 5000)
-		return errors.Join(err, expectEqual(n >= 5000 && n < 10_000, true))
+		return errors.Join(err, errorUnlessEqual(n >= 5000 && n < 10_000, true))
 	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
 		last, _ := s.LastEvent()
 		more, err := s.TrimEvents(t.Context(), 0, last/2)
-		return errors.Join(err, expectEqual(more, true))
+		return errors.Join(err, errorUnlessEqual(more, true))
 	}},
 	{"TrimEvents of nothing", func(t *testing.T, s *Store) error {
 		more, err := s.TrimEvents(t.Context(), 0, 1<<40)
-		return errors.Join(err, expectEqual(more, false))
+		return errors.Join(err, errorUnlessEqual(more, false))
 	}},
 	{"deleting outputs", func(t *testing.T, s *Store) error {
 		refs, err := s.DeletableOutputs(t.Context(), 100)
-		return errors.Join(err, expectEqual(len(refs), 100), s.ForgetDeletedOutputs(t.Context(), refs))
+		return errors.Join(err, errorUnlessEqual(len(refs), 100), s.ForgetDeletedOutputs(t.Context(), refs))
 	}},
 	{"DueSchedules", func(t *testing.T, s *Store) error {
 		_, _, err := s.DueSchedules(t.Context(), "boot", 16)
@@ -106,21 +106,21 @@ var duties = []struct {
 	}},
 }
 
-// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If share is 1, half of the jobs
-// are to be removed, which takes several steps. If share is 0, none are to be removed.
-func newTrimJobsDuty(queueName string, share int64) func(t *testing.T, s *Store) error {
+// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If halvesToRemove is 1, half of
+// the jobs are to be removed, which takes several steps. If it is 0, none are to be removed.
+func newTrimJobsDuty(queueName string, halvesToRemove int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().UnderGeneralRetention()
 		if queueName != "" {
 			kept = s.Counts().UnderOwnRetention
 		}
-		more, err := s.TrimJobs(t.Context(), queueName, kept-kept*share/2, 100)
-		return errors.Join(err, expectEqual(more, share > 0))
+		more, err := s.TrimJobs(t.Context(), queueName, kept-kept*halvesToRemove/2, 100)
+		return errors.Join(err, errorUnlessEqual(more, halvesToRemove > 0))
 	}
 }
 
-// expectEqual returns an error if the result of a measured operation is not the wanted one.
-func expectEqual[T comparable](got, want T) error {
+// errorUnlessEqual returns an error if the result of a measured operation is not the wanted one.
+func errorUnlessEqual[T comparable](got, want T) error {
 	if got != want {
 		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
 	}
@@ -146,24 +146,35 @@ func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	}
 	now, count := int64(s.Now()), int64(n)
 	numbers := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) `
-	damageRow(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
-		started_at, ended_at, exit_code, kept, outputs, queue, terms, stored)
-		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
-	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
-		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
-	const columns = `INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
-		ended_at, outputs, terms, stored, input) `
-	damageRow(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0, 1000, '{"command":"true"}', 600, ''`, count, now)
-	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
-		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0, iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
-	damageRow(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts,
+		runs, fence, created_at, updated_at, run_at, due_at, since, arrival, started_at, ended_at, exit_code,
+		kept, outputs, queue, terms, stored)
+		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i,
+		0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code,
+		signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10,
+		x'00112233445566778899' FROM n`, count, now)
+	const columns = `INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, runs, fence,
+		created_at, updated_at, run_at, due_at, since, arrival, ended_at, outputs, terms, stored, input) `
+	damageRow(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0,
+		1000, '{"command":"true"}', 600, ''`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code,
+		signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0,
+		iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
+	damageRow(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1,
+		?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
 	damageRow(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`,
 		count)
-	damageRow(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
+	damageRow(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail)
+		SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
 	damageRow(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count,
 		now)
 	damageRow(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
-	damageRow(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
+	damageRow(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled,
+		returned, waits, runs)
+		SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

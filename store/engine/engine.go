@@ -47,9 +47,9 @@ type Engine struct {
 
 	rng *rand.Rand // source of random numbers; used by the writer only
 	mem memory     // the writer's cache of the database; used by the writer only
-	// rechecks lists the gates that the rules must check again. A rollback removes no gate from the list.
+	// gateRechecks lists the gates that the rules must check again. A rollback removes no gate from the list.
 	// Only the writer uses it.
-	rechecks rules.RecheckState
+	gateRechecks rules.RecheckState
 
 	*reads.Reads
 	thresholds
@@ -90,7 +90,7 @@ type txCarryover struct {
 
 // statisticsCaches holds cached statistics of attempts and run times.
 type statisticsCaches struct {
-	minute           statistics.Cache    // statistics of the current minute; used by the writer only
+	minuteStats      statistics.Cache    // statistics of the current minute; used by the writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
@@ -146,8 +146,8 @@ type memory struct {
 
 // nodeMemory is the part of the memory that no table contains. A reload keeps it.
 type nodeMemory struct {
-	nextDue          queue.Millis // the earliest timer as of the last Promote
-	lastPromote      queue.Millis // time when Promote was last called
+	nextTimerAt      queue.Millis // the earliest timer as of the last Promote
+	lastPromoteAt    queue.Millis // time when Promote was last called
 	recheckedUpTo    int64        // gates up to this one have been checked again; 0 if all have
 	lastServedTurn   int64        // while weights differ: the turn number of the queue that was served last
 	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
@@ -162,7 +162,7 @@ type storedCounts struct {
 	nextSeq       int64                      // seq of the next job
 	nextEvent     int64                      // number of the next event
 	enqueuedTotal int64                      // number of jobs ever enqueued
-	counts        [queue.Cancelled + 1]int64 // number of jobs by state
+	jobCounts     [queue.Cancelled + 1]int64 // number of jobs by state
 	emptyLanes    int64                      // number of lanes without jobs
 	committedJobs int64                      // number of jobs of committed batches, without those already in the queue
 	outputBytes   int64                      // total size of all outputs in bytes
@@ -210,18 +210,18 @@ func (e *Engine) Close() error {
 	for e.ops.Len() > 0 {
 		e.commitNextGroup()
 	}
-	var unwritten error
+	var writeErr error
 	if e.Err() == nil && !e.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Close without an error if the estimates cannot be written now, because losing them is acceptable.
-		unwritten = e.writeEstimates()
-		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.IsBusy {
-			unwritten = nil
+		writeErr = e.writeEstimates()
+		if k := database.ErrorKindOf(writeErr); k == database.DiskFull || k == database.DatabaseBusy {
+			writeErr = nil
 		}
 	}
 	e.writesStopped = true
 	e.endWaiter(ErrClosed)
 	e.writerToken <- struct{}{} // later operations take the token, and are refused
-	return errors.Join(unwritten, e.StopReading(), e.backend.Close())
+	return errors.Join(writeErr, e.StopReading(), e.backend.Close())
 }
 
 // Log returns the engine's log.

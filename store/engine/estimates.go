@@ -14,7 +14,7 @@ func (e *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
 
 // writeEstimatesEachMinute writes the estimates of run times, at most once a minute.
 func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
-	e := &t.s.runtimeEstimates
+	e := &t.engine.runtimeEstimates
 	if e.WriteDue(store.Minute.PeriodStart(t.startTime)) {
 		if list := e.Encode(); list != nil {
 			t.undo = append(t.undo, e.MarkUnwritten)

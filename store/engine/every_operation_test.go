@@ -89,7 +89,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	promoteAll(t, s)
 	promoteAll(t, s) // removes queues whose lanes were removed
 	s.maxEmptyLanes = kept
-	if n := number(
+	if n := queryNumber(
 		t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
@@ -245,7 +245,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Do(ctx, Urgent, func(t *Tx) error {
-		b, _ := t.s.mem.findOpenBatch(0, "d")
+		b, _ := t.engine.mem.findOpenBatch(0, "d")
 		t.discardBatch(b)
 		return nil
 	}))

@@ -45,13 +45,13 @@ func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
 
 // DoRemoving carries out an operation that may use the whole disk reserve.
 func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{class: c, mayUseWholeReserve: true, freesSpace: true, run: run})
+	return e.doOp(ctx, &op{priorityClass: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
 // DoExpecting carries out an operation with a forecast: it will record the given ends of attempts and claim the
 // given number of jobs. The operation need not do so.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
+	return e.doOp(ctx, &op{priorityClass: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
@@ -72,8 +72,8 @@ func (e *Engine) HasWaiter() bool {
 	return e.waiter != nil
 }
 
-// Waiting returns the number of operations that wait for a commit.
-func (e *Engine) Waiting() int { return e.ops.Len() }
+// WaitingOperations returns the number of operations that wait for a commit.
+func (e *Engine) WaitingOperations() int { return e.ops.Len() }
 
 // HoldCommits prevents commits until release is called.
 func (e *Engine) HoldCommits() (release func()) {
@@ -104,7 +104,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 			t.Error("reload created a queue that does not exist")
 		}
 		if q := e.mem.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
-			t.Errorf("reload lost the pass of a queue: %+v", q)
+			t.Errorf("reload lost the next turn of a queue: %+v", q)
 		}
 		return nil
 	})
@@ -116,59 +116,59 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 // countingConn counts the statements whose result its caller waits for.
 type countingConn struct {
 	database.Conn
-	trips int
+	roundTrips int
 }
 
 func (c *countingConn) ExecCount(sql string, args ...any) (int64, error) {
-	c.trips++
+	c.roundTrips++
 	return c.Conn.ExecCount(sql, args...)
 }
 
-func (c *countingConn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	c.trips++
-	return c.Conn.Query(each, sql, args...)
+func (c *countingConn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	c.roundTrips++
+	return c.Conn.Query(handleRow, sql, args...)
 }
 
-func (c *countingConn) QueryAll(list []database.Query) error {
-	c.trips++
-	return c.Conn.QueryAll(list)
+func (c *countingConn) QueryAll(queries []database.Query) error {
+	c.roundTrips++
+	return c.Conn.QueryAll(queries)
 }
 
 func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
-	c.trips++
+	c.roundTrips++
 	return c.Conn.QueryNumber(sql, args...)
 }
 
-// RefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
+// CountRefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
 // another node has changed, then those of all users. It returns the numbers of round trips.
-func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
+func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
 	t.Helper()
-	refresh := func(stale func(q *lanes.Queue)) (trips int) {
+	refresh := func(checkOrMarkStale func(q *lanes.Queue)) (roundTrips int) {
 		err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
 			q := e.mem.lanes.Queue("default")
-			stale(q)
+			checkOrMarkStale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
 			if err := tx.refreshStaleQueues(); err != nil {
 				t.Error(err)
 			}
-			tx.Conn, trips = c.Conn, c.trips
-			if countOpenUsers(e.mem.lanes, q) != users {
-				t.Errorf("%d of %d users have open lanes", countOpenUsers(e.mem.lanes, q), users)
+			tx.Conn, roundTrips = c.Conn, c.roundTrips
+			if countOpenUsers(e.mem.lanes, q) != userCount {
+				t.Errorf("%d of %d users have open lanes", countOpenUsers(e.mem.lanes, q), userCount)
 			}
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return trips
+		return roundTrips
 	}
-	changed = refresh(func(q *lanes.Queue) {
+	tripsForOne = refresh(func(q *lanes.Queue) {
 		if q.Stale || len(q.StaleUsers) != 1 {
-			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.StaleUsers, q.Stale)
+			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.StaleUsers, q.Stale)
 		}
 	})
-	return changed, refresh(e.mem.lanes.MarkStale)
+	return tripsForOne, refresh(e.mem.lanes.MarkStale)
 }
 
 // countOpenUsers returns the number of users with open lanes in a queue.

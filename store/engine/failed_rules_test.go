@@ -31,7 +31,7 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cannot change from state pending to state dead") {
 		t.Errorf("got the error %v; want that of the rules", err)
 	}
-	if n := number(t, s, `SELECT count(*) FROM jobs WHERE priority = 7 OR rank = 7`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE priority = 7 OR rank = 7`); n != 0 {
 		t.Errorf("%d jobs were changed", n)
 	}
 }
@@ -75,7 +75,7 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 					t.Errorf("an operation failed: %v", err)
 				}
 			}
-			if n := number(t, s, `SELECT epoch FROM meta`); rejected != 1 || n != 1 {
+			if n := queryNumber(t, s, `SELECT epoch FROM meta`); rejected != 1 || n != 1 {
 				t.Errorf("%d operations were rejected, and the epoch is %d; want 1 and 1", rejected, n)
 			}
 		})
@@ -104,10 +104,10 @@ func TestLostJobWithHooksEnds(t *testing.T) {
 	if _, err = s.Exchange(t.Context(), store.Report{Settlements: ended}); err != nil {
 		t.Error(err)
 	}
-	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {
 		t.Errorf("%d jobs are completed; want 1", n)
 	}
-	dropped := number(t, s, `SELECT count(*) FROM events WHERE kind = '`+string(queue.EventHookDropped)+`'`)
+	dropped := queryNumber(t, s, `SELECT count(*) FROM events WHERE kind = '`+string(queue.EventHookDropped)+`'`)
 	if dropped != 1 {
 		t.Errorf("%d hooks were dropped; want 1", dropped)
 	}

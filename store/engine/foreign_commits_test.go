@@ -11,10 +11,10 @@ func (f foreignCommitBackend) BeginTx(t *Tx) error {
 	if rand.IntN(2) == 0 {
 		return f.Backend.BeginTx(t)
 	}
-	t.s.mem.commits--
-	t.s.SetOtherNodes(1)
+	t.engine.mem.commits--
+	t.engine.SetOtherNodes(1)
 	err := f.Backend.BeginTx(t)
-	t.s.foreignChanges.anyJob = false // there was no other node's commit, so no job has changed
+	t.engine.foreignChanges.anyJob = false // there was no other node's commit, so no job has changed
 	return err
 }
 

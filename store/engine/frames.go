@@ -8,19 +8,19 @@ import (
 // frame holds the jobs of one request of a batch.
 // See docs/decisions/0009.
 type frame struct {
-	id       int64
-	count    int64 // number of jobs
-	bytes    int64 // size of the jobs in bytes
-	jobs     []records.StagedJob
-	complete bool // true if all jobs could be read
+	id              int64
+	jobCount        int64
+	jobBytes        int64
+	jobs            []records.StagedJob
+	allJobsReadable bool
 }
 
 // firstFrame reads the first frame of a batch.
 func (t *Tx) firstFrame(batch int64) (f frame, found bool) {
-	found, _ = database.First(t, func(r database.Row) {
-		f.id, f.count, f.bytes = r.Num(0), r.Num(1), r.Num(2)
-		f.jobs, f.complete = records.ReadFrame(r.View(3))
-		f.complete = f.complete && int64(len(f.jobs)) == f.count
+	found, _ = database.FirstRow(t, func(r database.Row) {
+		f.id, f.jobCount, f.jobBytes = r.Num(0), r.Num(1), r.Num(2)
+		f.jobs, f.allJobsReadable = records.ReadFrame(r.View(3))
+		f.allJobsReadable = f.allJobsReadable && int64(len(f.jobs)) == f.jobCount
 	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
 	return f, found
 }
@@ -46,15 +46,17 @@ func (t *Tx) dropFrame(f *frame) {
 func (t *Tx) detachFrame(b *batch, f *frame) {
 	t.freeChosenIDs(f)
 	ended, _ := t.ExecCount(
-		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id)
+		FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
-	t.s.mem.dependencies.UndecidedJobs += ended // dependants of lost jobs are decided as if these jobs had been removed
+	// The dependants of lost jobs are decided as if these jobs had been removed.
+	t.engine.mem.dependencies.UndecidedJobs += ended
 	t.WakeAt(t.startTime)
-	lost := max(1, f.count-int64(len(f.jobs)))
+	lost := max(1, f.jobCount-int64(len(f.jobs)))
 	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id)
 	name, uid := b.name, b.uid
 	t.afterCommit = append(t.afterCommit, func() {
-		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+
+		t.engine.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+
 			"see: queuectl doctor", "batch", name, "uid", uid, "missing_jobs", lost)
 	})
 }

@@ -33,7 +33,7 @@ func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 // detachDamagedFrame commits a batch with a completely unreadable frame, which is then detached from the batch.
 func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
-	stage(t, s, "h", 1, true)
+	stageJobs(t, s, "h", 1, true)
 	damageRow(t, s, `UPDATE frames SET jobs = x'ff'`)
 	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "h"})
 	if err != nil {
@@ -101,7 +101,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
-			stage(t, s, "a", 3000, true)
+			stageJobs(t, s, "a", 3000, true)
 			committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +131,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committedJobs != 0 {
 				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.mem.batches))
 			}
-			if n := number(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
+			if n := queryNumber(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
 				t.Errorf("%d ids remain reserved", n)
 			}
 			if n := strings.Count(log.String(), "damaged"); n != 2 {
@@ -166,10 +166,10 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 // The number of jobs with ids chosen by the user is limited per user, for all uncommitted batches together.
 func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stage(t, s, "a", 2, true)
+	stageJobs(t, s, "a", 2, true)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		b, _ := tx.s.mem.findOpenBatch(0, "a")
-		b.chosenIDs = store.MaxStagedIDs - 1
+		b, _ := tx.engine.mem.findOpenBatch(0, "a")
+		b.chosenIDCount = store.MaxStagedIDs - 1
 		tx.setBatch(b.number, b)
 		return nil
 	})
@@ -203,13 +203,14 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms, stored)
+		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at,
+			due_at, since, arrival, terms, stored)
 		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}', 514 FROM n`, int64(many))
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
 			for _, of := range []string{`id = ?`, s.conn.InWordsSQL("id")} {
-				n += timesRun(s.conn, chosenIDsSQL(of))
+				n += countStarts(s.conn, chosenIDsSQL(of))
 			}
 			return nil
 		})
@@ -227,7 +228,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	other := openStore(t, t.TempDir())
 	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
+	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)

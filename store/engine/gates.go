@@ -12,16 +12,16 @@ import (
 // TakenUnits implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
 func (t *Tx) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
-	for seq, l := range t.s.mem.leases {
-		if l.Job.Node != t.s.node {
+	for seq, l := range t.engine.mem.leases {
+		if l.Job.Node != t.engine.node {
 			continue
 		}
 		if l = t.Lease(seq); l == nil {
 			continue
 		}
-		queue.ParseUnits(l.Job.HeldUnits, func(of string, units []int) {
+		queue.ParseUnits(l.Job.HeldUnits, func(resource string, units []int) {
 			for _, u := range units {
-				taken[u] = taken[u] || of == name
+				taken[u] = taken[u] || resource == name
 			}
 		})
 	}
@@ -29,10 +29,10 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 }
 
 // MaxLeasedPerUser implements rules.Settings. It returns how many jobs of one user may be leased; 0 means unlimited.
-func (t *Tx) MaxLeasedPerUser() int { return t.s.mem.maxLeasedPerUser }
+func (t *Tx) MaxLeasedPerUser() int { return t.engine.mem.maxLeasedPerUser }
 
 // Node implements rules.Settings. It returns the node that claims, which is this one.
-func (t *Tx) Node() *store.Node { return &t.s.mem.thisNode }
+func (t *Tx) Node() *store.Node { return &t.engine.mem.thisNode }
 
 // SetGate sets the rule of a shared lock or rate.
 func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
@@ -41,8 +41,10 @@ func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
 
 // Gates lists locks, rates and resources. It runs in the writer, because only the writer's memory holds how
 // many units of each are in use.
-func (e *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return readInWriter(ctx, e, func(t *Tx) ([]store.GateState, error) { return t.gateTables.List(uid, after, t.Node()) })
+func (e *Engine) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
+	return readWriterMemory(ctx, e, func(t *Tx) ([]store.GateState, error) {
+		return t.gateTables.List(uid, afterGate, t.Node())
+	})
 }
 
 // tidyGates removes gates that no job or lane needs. It reports whether there are more.
@@ -52,11 +54,11 @@ func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.RemoveUnne
 // reports whether there are more.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
-	if !t.s.mem.gates.HasGates {
+	if !t.engine.mem.gates.HasGates {
 		return false, nil
 	}
-	list, err := t.TakeDue(moveStep, t.startTime < t.s.mem.lastPromote)
-	t.s.mem.lastPromote = t.startTime
+	list, err := t.TakeDue(moveStep, t.startTime < t.engine.mem.lastPromoteAt)
+	t.engine.mem.lastPromoteAt = t.startTime
 	for _, id := range list {
 		t.rules.MarkGateDirty(id)
 	}
@@ -66,9 +68,9 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 // RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when any of these gates may
 // have room again. Each call of Promote rechecks some of them.
 func (t *Tx) RecheckClosedLanes() {
-	if t.s.mem.gates.HasGates {
+	if t.engine.mem.gates.HasGates {
 		t.recheckClosedHere()
-		t.s.mem.recheckedUpTo = math.MinInt64 + 1
+		t.engine.mem.recheckedUpTo = math.MinInt64 + 1
 		t.WakeAt(t.startTime)
 	}
 }
@@ -77,7 +79,7 @@ func (t *Tx) RecheckClosedLanes() {
 // may have affected them. It rechecks them at most once per foreignTimerGrace, because a recheck of many queues
 // takes long.
 func (t *Tx) recheckClosedHereIfStale() {
-	s := t.s
+	s := t.engine
 	if !s.closedHereStale {
 		return
 	}
@@ -93,19 +95,19 @@ func (t *Tx) recheckClosedHereIfStale() {
 
 // recheckClosedHere rechecks every gate that closes a lane for this node alone.
 func (t *Tx) recheckClosedHere() {
-	for _, gate := range t.s.mem.lanes.ClosedHere {
+	for _, gate := range t.engine.mem.lanes.ClosedHere {
 		t.rules.MarkGateDirty(gate)
 	}
 }
 
 // continueRecheck continues the recheck that RecheckClosedLanes started. It reports whether there are more gates.
 func (t *Tx) continueRecheck() (more bool, err error) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {
 		if n == moveStep {
 			return true, nil
 		}
-		gate := t.number(
+		gate := t.queryInt(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
 			m.recheckedUpTo)
 		if m.recheckedUpTo = gate; gate != 0 {
@@ -129,15 +131,15 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 
 // computeLeaseNeeds computes which gates the leases hold. The argument contains leases whose gates are known, by
 // seq of the job. For these leases, computeLeaseNeeds reuses the known gates.
-func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
+func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
 	changed, seqCount := t.reservationsChanged, len(t.leaseSeqs)
 	defer func() { t.reservationsChanged, t.leaseSeqs = changed, t.leaseSeqs[:seqCount] }() // the leases did not change
-	for seq, l := range t.s.mem.leases {
+	for seq, l := range t.engine.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue
 		}
 		needs := []rules.Need(nil)
-		if was := before[seq]; was != nil && was.Job.Fence == l.Job.Fence {
+		if was := knownLeases[seq]; was != nil && was.Job.Fence == l.Job.Fence {
 			needs = was.Needs
 		} else {
 			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.Lane)

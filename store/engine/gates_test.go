@@ -15,8 +15,8 @@ import (
 )
 
 // withDemands returns a function that sets the demands of a draft.
-func withDemands(list ...queue.Demand) func(*queue.Job) {
-	return func(j *queue.Job) { j.Demands = list }
+func withDemands(demands ...queue.Demand) func(*queue.Job) {
+	return func(j *queue.Job) { j.Demands = demands }
 }
 
 // promote calls Promote until nothing more is due.
@@ -30,8 +30,8 @@ func promote(t *testing.T, s *Store) {
 	}
 }
 
-// change applies a change to a job, and checks that it is not rejected.
-func change(t *testing.T, s *Store, seq int64, c store.Change) {
+// applyChange applies a change to a job, and checks that it is not rejected.
+func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
 	t.Helper()
 	if err := s.Change(t.Context(), seq, c); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", Amount: n} }
 	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
 	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
-	change(t, s, held, store.Change{Verb: queue.VerbHold})
+	applyChange(t, s, held, store.Change{Verb: queue.VerbHold})
 	rate := queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 2, Period: time.Minute}
 	enqueueFor(t, s, 1, 1, withDemands(rate))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
@@ -58,27 +58,27 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	wantGates := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
-		if got := number(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
+		if got := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
 			t.Errorf("%s: %d gates of %q, want %d", when, got, key, want)
 		}
 		expectNoFaults(t, s, when)
 	}
 	wantGates("while two jobs name it", "k", 1)
 	wantGates("with a start in its period", "r", 1)
-	change(t, s, held, store.Change{Verb: queue.VerbCancel})
+	applyChange(t, s, held, store.Change{Verb: queue.VerbCancel})
 	wantGates("while one is timed", "k", 1)
 	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", Amount: 1}}
-	change(t, s, later, store.Change{Verb: queue.VerbEdit,
+	applyChange(t, s, later, store.Change{Verb: queue.VerbEdit,
 		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
 	wantGates("once none does", "k", 0)
 	wantGates("as that names another one", "other", 1)
-	change(t, s, later, store.Change{Verb: queue.VerbRemove})
+	applyChange(t, s, later, store.Change{Verb: queue.VerbRemove})
 	wantGates("once that is gone", "other", 0)
 	clock += queue.Millis(time.Minute.Milliseconds())
 	wantGates("at the end of the period", "r", 1)
 	clock += 2
 	wantGates("after it", "r", 0)
-	change(t, s, held, store.Change{Verb: queue.VerbRetry})
+	applyChange(t, s, held, store.Change{Verb: queue.VerbRetry})
 	wantGates("as one comes back", "k", 1)
 }
 
@@ -156,13 +156,13 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 		after = append(after, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
 	}
 	last := enqueueFor(t, s, 1, 1)[0]
-	change(t, s, last, store.Change{Verb: queue.VerbEdit,
+	applyChange(t, s, last, store.Change{Verb: queue.VerbEdit,
 		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		queries := int64(0)
 		for q := range s.conn.Stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
-				queries += timesRun(s.conn, q)
+				queries += countStarts(s.conn, q)
 			}
 		}
 		if queries < length || queries > 2*length {
@@ -187,13 +187,13 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	most := countChangedRows(t, s)
 	most() // most returns counts since its last call
 	for _, seq := range children {
-		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
+		applyChange(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
 	promote(t, s)
 	if rows, _ := most(); rows > maxRemovedPerTx+100 {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
-	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
 		t.Errorf("%d dependencies remain unresolved", n)
 	}
 	expectNoFaults(t, s, "at the end")
@@ -253,8 +253,8 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 		want       int
 		withOthers bool // jobs of another user, which do not need the gate, run in every round
 	}{
-		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
-		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
+		"lock":     {lockDemand("@k", 1), lockDemand("@k", 1), lockDemand("@k", 1), 9, false},
+		"resource": {resourceDemand("gpu", 1), resourceDemand("gpu", 2), resourceDemand("gpu", 1), 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
@@ -300,13 +300,13 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	}
 }
 
-// lockOf returns the demand for a lock that n jobs may hold.
-func lockOf(key string, n int) queue.Demand {
+// lockDemand returns the demand for a lock that n jobs may hold.
+func lockDemand(key string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
 }
 
-// unitsOf returns the demand for n units of a resource.
-func unitsOf(name string, n int) queue.Demand {
+// resourceDemand returns the demand for n units of a resource.
+func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
@@ -316,8 +316,7 @@ func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	clock := queue.Millis(1_000_000)
 	s.now = func() queue.Millis { return clock }
 	enqueueFor(t, s, 1, 5, func(j *queue.Job) {
-		j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x",
-			queue.MaxStdinBytes)
+		j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdinBytes)
 	})
 	good := enqueueFor(t, s, 1, 1)[0]
 	clock += 20
@@ -332,7 +331,7 @@ func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 // A claim does not read the whole rows of jobs that wait for a resource.
 func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	gpu := unitsOf("gpu", 1)
+	gpu := resourceDemand("gpu", 1)
 	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -343,8 +342,8 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdinBytes) })
 	}
 	promote(t, s)
-	enqueueFor(t, s, 2, 1, withDemands(lockOf("k", 1)))
-	most := pagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{WantedJobs: 1}) })
+	enqueueFor(t, s, 2, 1, withDemands(lockDemand("k", 1)))
+	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{WantedJobs: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -356,7 +355,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 		`[{"kind":3,"key":"k","n":1`, `[]`} {
 		for _, delay := range []time.Duration{0, time.Hour} {
 			s := openStore(t, t.TempDir())
-			j := enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			j := enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
 			damageRow(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
 			if delay > 0 {
 				damageRow(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
@@ -372,7 +371,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 				e.Decision.State = queue.Failed
 				claimJobs(t, s, store.Report{Settlements: []store.Settlement{e}})
 			}
-			change(t, s, j, store.Change{Verb: queue.VerbCancel})
+			applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
 		}
 	}
 }
@@ -382,13 +381,13 @@ func TestMiscountedStateIsTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := enqueueFor(t, s, 1, 1)[0]
 	damageRow(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
-	change(t, s, j, store.Change{Verb: queue.VerbCancel})
+	applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
 }
 
 // If a transaction removes a queue, creates it again and is rolled back, the queue is unchanged.
 func TestForgottenQueueUndone(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
+	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
 	// This claim finds the lane empty.
@@ -433,7 +432,7 @@ func TestDependantsInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+	if n := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the other's dependant is not decided")
 	}
 }
@@ -465,10 +464,10 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		ends = append(ends, completionOf(&jobs[i]))
 	}
 	claimJobs(t, s, store.Report{Settlements: ends})
-	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+	if n := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the dependant of the second user waits for those of the others")
 	}
-	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
+	if n := queryNumber(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
 		t.Errorf("only %d dependencies are unresolved, so this test proves nothing", n)
 	}
 	for more := true; more; {
@@ -477,7 +476,8 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`) + number(t, s, `SELECT count(*) FROM ended`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM edges WHERE met = 0`) +
+		queryNumber(t, s, `SELECT count(*) FROM ended`); n != 0 {
 		t.Errorf("%d are not decided in the end", n)
 	}
 }

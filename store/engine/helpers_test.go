@@ -202,16 +202,16 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 
 // enqueueForUsers enqueues jobs of several users, whose uids begin with 1. Each user gets the given number of
 // jobs for each list of demands.
-func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands ...[]queue.Demand) {
+func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int, demands ...[]queue.Demand) {
 	t.Helper()
-	for uid := 1; uid <= users; uid++ {
-		var list []queue.Job
-		for range times {
+	for uid := 1; uid <= userCount; uid++ {
+		var drafts []queue.Job
+		for range jobsPerUser {
 			for _, d := range demands {
-				list = append(list, engine.Draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+				drafts = append(drafts, engine.Draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: list, UID: uid}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid}); err != nil {
 			t.Fatal(err)
 		}
 	}

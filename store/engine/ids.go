@@ -14,7 +14,7 @@ import (
 )
 
 // RegisterDraft implements rules.Jobs. It assigns a seq and an id to a draft.
-func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error) {
+func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error) {
 	text, err := records.EncodeTexts(draft.Execution)
 	if err != nil {
 		return 0, 0, "", err
@@ -23,7 +23,7 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err 
 	if err != nil {
 		return 0, 0, "", err
 	}
-	if h := &t.s.mem.hooks; draft.UID == h.UID {
+	if h := &t.engine.mem.hooks; draft.UID == h.UID {
 		t.recordOwner(draft.UID, h.Owner)
 	}
 	t.drafts = append(slices.Clip(t.drafts), text)
@@ -32,9 +32,9 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err 
 
 // assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
 func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
-	var next int64
-	if r.IDs, r.Seqs, next, err = ids.Assign(drafts, t.s.mem.nextSeq, t.s.rng, t.takenIDs); err == nil {
-		t.s.mem.nextSeq = next
+	var nextSeq int64
+	if r.IDs, r.Seqs, nextSeq, err = ids.Assign(drafts, t.engine.mem.nextSeq, t.engine.rng, t.takenIDs); err == nil {
+		t.engine.mem.nextSeq = nextSeq
 	}
 	return r, err
 }
@@ -51,8 +51,8 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasIDCondition,
 		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
-	if seq == 0 && len(t.s.mem.batches) > 0 {
-		seq = t.number(
+	if seq == 0 && len(t.engine.mem.batches) > 0 {
+		seq = t.queryInt(
 			`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
 	}

@@ -15,7 +15,7 @@ import (
 // them. WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes, which
 // only reads jobs.
 type laneCache struct {
-	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
+	unwrittenLanes map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
 	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
 	// is closed or opened.
 	closedLanes map[closedLaneSearch][]rules.Lane
@@ -23,19 +23,19 @@ type laneCache struct {
 
 // cacheLane puts a changed lane into the cache, for writeLanes to write.
 func (t *Tx) cacheLane(l rules.Lane) {
-	if t.unwritten == nil {
-		t.unwritten = map[int64]rules.Lane{}
+	if t.unwrittenLanes == nil {
+		t.unwrittenLanes = map[int64]rules.Lane{}
 	}
-	t.unwritten[l.ID] = l
+	t.unwrittenLanes[l.ID] = l
 }
 
 // writeLanes begins the transaction if necessary, and writes the changed lanes.
 func (t *Tx) writeLanes() error {
-	if t.EnsureBegun() != nil || len(t.unwritten) == 0 {
+	if t.EnsureBegun() != nil || len(t.unwrittenLanes) == 0 {
 		return t.err
 	}
-	lanes := t.unwritten
-	t.unwritten = nil
+	lanes := t.unwrittenLanes
+	t.unwrittenLanes = nil
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		l := lanes[id]
 		t.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,

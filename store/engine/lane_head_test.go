@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It
-// returns the seqs of the jobs with priority 15.
-func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
+// enqueueForLocks enqueues two jobs for each of lockCount locks: one with priority 15, then one with
+// priority -5. It returns the seqs of the jobs with priority 15.
+func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs []int64) {
 	t.Helper()
-	for from := 0; from < n; from += queue.MaxJobsPerRequest / 2 {
+	for from := 0; from < lockCount; from += queue.MaxJobsPerRequest / 2 {
 		var drafts []queue.Job
-		for i := from; i < min(n, from+queue.MaxJobsPerRequest/2); i++ {
+		for i := from; i < min(lockCount, from+queue.MaxJobsPerRequest/2); i++ {
 			for _, priority := range []int64{15, -5} {
 				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
 					j.Priority = priority
@@ -28,10 +28,10 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 			t.Fatal(err)
 		}
 		for i := 0; i < len(got.Seqs); i += 2 {
-			first = append(first, got.Seqs[i])
+			priority15Seqs = append(priority15Seqs, got.Seqs[i])
 		}
 	}
-	return first
+	return priority15Seqs
 }
 
 // A lane loses its good rank when its first job leaves or gets a low priority. Searches for the best jobs then
@@ -48,7 +48,7 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			s := openStore(t, t.TempDir())
 			clock := s.now()
 			s.now = func() queue.Millis { return clock }
-			first := enqueueLocked(t, s, attacker, many)
+			first := enqueueForLocks(t, s, attacker, many)
 			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 				for _, seq := range first {
 					if err := t.rules.Change(seq, c); err != nil {

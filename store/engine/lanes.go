@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// SetLane implements rules.Lanes. It records the new state of a lane.
+// SetLane implements rules.LaneCount. It records the new state of a lane.
 func (t *Tx) SetLane(l rules.Lane) error {
-	m := &t.s.mem
+	m := &t.engine.mem
 	if len(l.Needs) > 0 {
 		return t.setDemandLane(l)
 	}
@@ -33,20 +33,20 @@ func (t *Tx) SetLane(l rules.Lane) error {
 
 // setDemandLane implements SetLane for a lane with demands.
 func (t *Tx) setDemandLane(l rules.Lane) error {
-	m := &t.s.mem
+	m := &t.engine.mem
 	q := m.lanes.Queue(l.Queue)
 	known := q.HasOpenLane(&l)
-	old, written := t.unwritten[l.ID]
+	old, written := t.unwrittenLanes[l.ID]
 	if !known && !written { // a lane in memory is open, so its stored gate is known without a query
-		old.ClosedBy = t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
+		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
-	m.lanes.CountOverQuota(old.ClosedBy, -1)
-	m.lanes.CountOverQuota(stored, 1)
+	m.lanes.AddOverQuota(old.ClosedBy, -1)
+	m.lanes.AddOverQuota(stored, 1)
 	t.undo = append(t.undo, func() {
-		m.lanes.CountOverQuota(stored, -1)
-		m.lanes.CountOverQuota(old.ClosedBy, 1)
+		m.lanes.AddOverQuota(stored, -1)
+		m.lanes.AddOverQuota(old.ClosedBy, 1)
 		m.lanes.MarkStaleUser(q, l.UID)
 	})
 	t.addStaleUserToDelta(q, l.UID)
@@ -62,16 +62,16 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 // storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this node
 // lacks room. In the second case it notes in lanes.ClosedHere that the lane is closed for this node.
 func (t *Tx) storedGate(l *rules.Lane) int64 {
-	if t.s.node == 0 {
+	if t.engine.node == 0 {
 		return l.ClosedBy
 	}
-	closedHere := t.s.mem.lanes.ClosedHere
+	closedHere := t.engine.mem.lanes.ClosedHere
 	if old, there := closedHere[l.ID]; there {
 		t.undo = append(t.undo, func() { closedHere[l.ID] = old })
 	} else {
 		t.undo = append(t.undo, func() { delete(closedHere, l.ID) })
 	}
-	if t.s.mem.closedForUnknownUser(l) {
+	if t.engine.mem.closedForUnknownUser(l) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
@@ -88,15 +88,16 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 // closedForUnknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
 func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
-		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
+		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
 // firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first job of a lane.
-const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
+const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
+	ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.Lanes. It returns the lane for a job, and creates it if necessary.
+// Lane implements rules.LaneCount. It returns the lane for a job, and creates it if necessary.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
-	ls := t.s.mem.lanes
+	ls := t.engine.mem.lanes
 	if len(j.Demands) == 0 {
 		l := ls.PlainLanes[lanes.Name{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
@@ -127,7 +128,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
 		l.Needs = append(l.Needs, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
-		t.CountLane(gate, 1)
+		t.AdjustLaneCount(gate, 1)
 	}
 	t.insertLane(&l, demands, needs)
 	return l, t.err
@@ -141,87 +142,88 @@ func emptyLane(j *rules.Job) rules.Lane {
 
 // eachLane passes the lanes that a query returns to the callback, until it returns false. The caller passes the
 // part of the query that follows FROM lanes.
-func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
+func (t *Tx) eachLane(visit func(l rules.Lane) (more bool), queryEnd string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		return err == nil && each(l), err
-	}, `SELECT `+records.LaneColumns+` FROM lanes `+rest, args...)
+		return err == nil && visit(l), err
+	}, `SELECT `+records.LaneColumns+` FROM lanes `+queryEnd, args...)
 }
 
 // storedLanes reads the lanes that a query returns; see eachLane.
-func (t *Tx) storedLanes(rest string, args ...any) (list []rules.Lane) {
+func (t *Tx) storedLanes(queryEnd string, args ...any) (lanesFound []rules.Lane) {
 	t.eachLane(func(l rules.Lane) bool {
-		list = append(list, l)
+		lanesFound = append(lanesFound, l)
 		return true
-	}, rest, args...)
-	return list
+	}, queryEnd, args...)
+	return lanesFound
 }
 
 // storedLane reads the first lane that a query returns; see eachLane.
-func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
+func (t *Tx) storedLane(queryEnd string, args ...any) (l rules.Lane, found bool, err error) {
 	t.eachLane(func(first rules.Lane) bool {
 		l, found = first, true
 		return false
-	}, rest, args...)
+	}, queryEnd, args...)
 	return l, found, t.err
 }
 
 // countLanes adds n, which may be negative, to the number of lanes of a queue.
 func (t *Tx) countLanes(name string, n int) {
-	q := t.s.mem.lanes.Queue(name)
+	q := t.engine.mem.lanes.Queue(name)
 	t.addQueueToDelta(q)
-	q.Lanes += n
-	t.undo = append(t.undo, func() { q.Lanes -= n })
+	q.LaneCount += n
+	t.undo = append(t.undo, func() { q.LaneCount -= n })
 }
 
 // insertLane stores a new, empty lane and sets its id. demands and needs are the texts for its row.
 func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
-	t.s.mem.emptyLanes++
+	t.engine.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
-	l.ID = t.number(
-		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+	l.ID = t.queryInt(
+		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
 // tidyLanes removes up to moveStep lanes without jobs if there are more than maxEmptyLanes. It reports whether
 // there is more to do.
 func (t *Tx) tidyLanes() (more bool, err error) {
-	m := &t.s.mem
-	if int64(len(m.lanes.ClosedHere)) > t.s.maxEmptyLanes { // forget the list: some of its lanes may no longer exist
+	m := &t.engine.mem
+	if int64(len(m.lanes.ClosedHere)) > t.engine.maxEmptyLanes { // forget the list: some of its lanes may no longer exist
 		t.clearClosedHere()
 	}
-	if m.emptyLanes <= t.s.maxEmptyLanes {
+	if m.emptyLanes <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
 	leased := map[int64]bool{}
 	for _, l := range m.leases {
 		leased[l.Job.Lane] = true
 	}
-	var empty []*rules.Lane
+	var emptyLanes []*rules.Lane
 	for _, l := range m.lanes.PlainLanes {
-		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(empty) < moveStep {
-			empty = append(empty, l)
+		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(emptyLanes) < moveStep {
+			emptyLanes = append(emptyLanes, l)
 		}
 	}
 	for _, l := range t.storedLanes(`INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
 		rules.Empty, int64(moveStep+len(leased))) {
-		if !leased[l.ID] && len(empty) < moveStep {
-			empty = append(empty, &l)
+		if !leased[l.ID] && len(emptyLanes) < moveStep {
+			emptyLanes = append(emptyLanes, &l)
 		}
 	}
-	for _, l := range empty {
+	for _, l := range emptyLanes {
 		t.removeLane(l)
 	}
-	return len(empty) == moveStep, t.err
+	return len(emptyLanes) == moveStep, t.err
 }
 
 // removeLane deletes a lane without jobs.
 func (t *Tx) removeLane(l *rules.Lane) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	m.emptyLanes--
 	t.countLanes(l.Queue, -1)
 	for _, need := range l.Needs {
-		t.CountLane(need.Gate, -1)
+		t.AdjustLaneCount(need.Gate, -1)
 	}
 	// A lane with demands whose stored needs are lost looks like a lane without demands. So check that l is the
 	// cached lane itself.
@@ -235,7 +237,7 @@ func (t *Tx) removeLane(l *rules.Lane) {
 
 // clearClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
 func (t *Tx) clearClosedHere() {
-	ls := t.s.mem.lanes
+	ls := t.engine.mem.lanes
 	old := ls.ClosedHere
 	markAllStale := func() {
 		for _, q := range ls.Queues {
@@ -252,47 +254,49 @@ func (t *Tx) clearClosedHere() {
 	t.rules.MadeJobsReady = true
 }
 
-// loadLanes adds the statements that read the lanes. After they were executed, the caller calls addPlain, which
+// loadLanes adds the statements that read the lanes. After they were executed, the caller calls addPlainLanes, which
 // adds the lanes without demands to memory. The leases must be counted before that, because their number
 // decides which lanes a user's quota closes.
-func (e *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
+func (e *Engine) loadLanes(queries *database.QueryBatch) (addPlainLanes func()) {
 	ls := e.mem.lanes
-	var plain []rules.Lane
-	all.Add(func(r database.Row) (bool, error) {
+	var plainLanes []rules.Lane
+	queries.Add(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneColumnCount), Seq: r.Num(records.LaneColumnCount +
-			1)}, rules.UnknownPriority
-		plain = append(plain, l)
+		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneColumnCount),
+			Seq: r.Num(records.LaneColumnCount + 1)}, rules.UnknownPriority
+		plainLanes = append(plainLanes, l)
 		return true, err
-	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`) FROM lanes WHERE demands = ''`)
-	all.Each(func(r database.Row) {
+	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`)
+		FROM lanes WHERE demands = ''`)
+	queries.AddEach(func(r database.Row) {
 		q := ls.Queue(r.Text(0))
-		q.Lanes += int(r.Num(1))
+		q.LaneCount += int(r.Num(1))
 		if r.Num(2) > 0 {
 			ls.MarkStale(q)
 		}
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
-	all.Each(func(r database.Row) {
+	queries.AddEach(func(r database.Row) {
 		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
 			e.mem.emptyLanes += n
 		} else {
-			ls.CountOverQuota(shut, int(n))
+			ls.AddOverQuota(shut, int(n))
 		}
-	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
+	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0
+		GROUP BY shut`)
 	return func() {
-		for i := range plain {
-			l := &plain[i]
+		for i := range plainLanes {
+			l := &plainLanes[i]
 			switch quota := e.mem.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.ClosedBy = rules.EndPosition, rules.Empty
 				e.mem.emptyLanes++
-			case quota > 0 && e.mem.users[l.UID].leased >= quota:
+			case quota > 0 && e.mem.users[l.UID].leasedJobs >= quota:
 				l.ClosedBy = rules.UserGate(l.UID)
 			default:
 				l.ClosedBy = rules.Open
 			}
 			ls.Add(l)
-			ls.Queue(l.Queue).Lanes++
+			ls.Queue(l.Queue).LaneCount++
 		}
 	}
 }
@@ -300,7 +304,7 @@ func (e *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
 func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		m := &t.s.mem
+		m := &t.engine.mem
 		if n == m.maxLeasedPerUser {
 			return nil
 		}
@@ -316,7 +320,7 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 // SetHooks sets which hooks the engine creates for jobs, and when; see store.Hooks.
 func (e *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		t.s.mem.hooks = h
+		t.engine.mem.hooks = h
 		return nil
 	})
 }
@@ -324,14 +328,14 @@ func (e *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
 // SetNode sets the labels, resources and unknown users of this node.
 func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		m := &t.s.mem
+		m := &t.engine.mem
 		for uid := range m.thisNode.UnknownUIDs {
 			t.rules.MarkGateDirty(rules.UserGate(uid))
 		}
 		m.thisNode = node.Clone()
-		m.thisNode.ID = t.s.node
+		m.thisNode.ID = t.engine.node
 		if m.thisNode.ID != 0 {
-			if err := t.s.shared.StoreNode(t, &m.thisNode); err != nil {
+			if err := t.engine.shared.StoreNode(t, &m.thisNode); err != nil {
 				return err
 			}
 		}

@@ -62,11 +62,11 @@ func completionOf(j *queue.Job) store.Settlement {
 		RecordsAttempt: true}}
 }
 
-// number returns the integer result of a query.
-func number(t *testing.T, s *Store, q string) (n int64) {
+// queryNumber returns the integer result of a query.
+func queryNumber(t *testing.T, s *Store, query string) (n int64) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
-		n, err = t.QueryNumber(q)
+		n, err = t.QueryNumber(query)
 		return err
 	})
 	if err != nil {
@@ -76,10 +76,10 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 }
 
 // expectNoFaults checks that Verify finds no faults. The last argument names the point in the test.
-func expectNoFaults(t *testing.T, s *Store, when string) {
+func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {
-		t.Errorf("%s: %q", when, got)
+		t.Errorf("%s: %q", testStep, got)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestUsersAreCounted(t *testing.T) {
 		t.Helper()
 		got := map[int]int64{}
 		for uid, u := range s.mem.users {
-			got[uid] = u.waiting
+			got[uid] = u.waitingJobs
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
@@ -284,17 +284,17 @@ func TestUsersAreCounted(t *testing.T) {
 		expectNoFaults(t, s, when)
 	}
 	check("after the enqueues")
-	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("no user has a row in the table users")
 	}
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		for uid := range 2 * maxListedEntries {
 			j := draft(ofUser(uid))
 			tx.drafts = []records.Texts{{Terms: "{}"}}
-			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
+			if err := tx.rules.Insert(&j, 0, uid, tx.engine.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
-			tx.s.mem.nextSeq++
+			tx.engine.mem.nextSeq++
 		}
 		if _, _, err := tx.rules.Claim(9); err != nil {
 			t.Error(err)
@@ -314,8 +314,8 @@ func TestUsersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for uid, u := range s.mem.users {
-		if u.leased != 0 {
-			t.Errorf("uid %d has %d jobs leased", uid, u.leased)
+		if u.leasedJobs != 0 {
+			t.Errorf("uid %d has %d jobs leased", uid, u.leasedJobs)
 		}
 	}
 	s.Close()
@@ -423,7 +423,7 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 // the same queue and user stays.
 func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)))
+	enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
 	// This claim finds the lane empty.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
@@ -439,7 +439,7 @@ func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
 		t.Errorf("%d empty lanes are still stored, want none", n)
 	}
 	if got := s.mem.lanes.PlainLanes[name]; plain == nil || got != plain {

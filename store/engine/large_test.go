@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// pagesRead returns how many database pages a connection reads while f runs.
-func pagesRead(t *testing.T, c *sqlitedb.Conn, f func()) (n int) {
+// countPagesRead returns how many database pages a connection reads while f runs.
+func countPagesRead(t *testing.T, c *sqlitedb.Conn, f func()) (n int) {
 	t.Helper()
 	result := libc.Xmalloc(c.TLS, 8)
 	defer libc.Xfree(c.TLS, result)
@@ -87,7 +87,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	} {
 		f.Limit = store.MaxPageRows
 		var listed, selected []int64
-		pages := pagesRead(t, reader, func() {
+		pages := countPagesRead(t, reader, func() {
 			page, err := s.List(t.Context(), f)
 			if err != nil || page.Next != 0 {
 				t.Errorf("%s: list: next %d, %v", name, page.Next, err)
@@ -112,7 +112,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	}
 	// A list contains no inputs, so jobs with large inputs fit on a page. Each page has only one job with large
 	// arguments, because the list contains the arguments twice.
-	pages := pagesRead(t, reader, func() {
+	pages := countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {
 			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
@@ -121,7 +121,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	if pages > 4*2*many {
 		t.Errorf("%d pages were read for a list without inputs", pages)
 	}
-	pages = pagesRead(t, reader, func() {
+	pages = countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != 1 || page.Next != page.Jobs[0].Seq {
 			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
@@ -158,7 +158,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		{"cancel", change(queue.VerbCancel)},
 	} {
 		wal := fileSize(t, s.path+"-wal")
-		pages := pagesRead(t, s.conn, func() {
+		pages := countPagesRead(t, s.conn, func() {
 			if err := step.do(); err != nil {
 				t.Errorf("%s: %v", step.name, err)
 			}
@@ -167,19 +167,19 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 			t.Errorf("%s: %d pages were read and %d bytes written", step.name, pages, grown)
 		}
 	}
-	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 1 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM inputs`); n != 1 {
 		t.Errorf("%d inputs are stored, want one", n)
 	}
 	if err := change(queue.VerbRemove)(); err != nil {
 		t.Error(err)
 	}
-	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM inputs`); n != 0 {
 		t.Errorf("%d inputs remain, want none", n)
 	}
 }
 
-// timesRun returns how often a statement was started.
-func timesRun(c *sqlitedb.Conn, sql string) int64 {
+// countStarts returns how often a statement was started.
+func countStarts(c *sqlitedb.Conn, sql string) int64 {
 	if c.Stmts[sql] == 0 {
 		return 0 // the statement was never prepared
 	}

@@ -14,13 +14,13 @@ import (
 
 // waiter is a claim that waits for the first runnable job.
 type waiter struct {
-	want   int
-	result chan claimResult // receives the claim's result; buffered, so that the writer never blocks
+	maxJobs int
+	result  chan claimResult // receives the claim's result; buffered, so that the writer never blocks
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
 	abandoned bool // Await's context has ended; Await now waits only to receive from result; guarded by the engine's mu
-	served    bool // result has received a value; guarded by the engine's mu
+	hasResult bool // result has received a value; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.
@@ -39,23 +39,24 @@ func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 // exchange implements Exchange. Inside the transaction, it calls the given function, which returns the report. The
 // operation o holds the part of the report that is known before the transaction begins.
 func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
-	o.class = Urgent
-	return resultOf(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
+	o.priorityClass = Urgent
+	return doWithResult(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
 // ExchangeLater is like Exchange, but it gets the report from a function that it calls inside the transaction.
-// want is the number of jobs that the report will claim.
-func (e *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
-	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
+// maxJobs is the maximum number of jobs that the report will claim.
+func (e *Engine) ExchangeLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.Report) (
+	store.Grant, error) {
+	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: maxJobs}}, report)
 }
 
-// Await claims up to want jobs. If no job is runnable, it waits for the first one.
-func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: want, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
+// Await claims up to maxJobs jobs. If no job is runnable, it waits for the first one.
+func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	w := &waiter{maxJobs: maxJobs, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
 		err := e.Do(ctx, Urgent, func(t *Tx) (err error) {
-			if jobs, more, err = t.rules.Claim(want); err != nil || len(jobs) > 0 || more {
+			if jobs, more, err = t.rules.Claim(maxJobs); err != nil || len(jobs) > 0 || more {
 				return err
 			}
 			e.mu.Lock()
@@ -75,15 +76,15 @@ func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			return jobs, nil
 		}
 	}
-	var ended error
-	for ended == nil {
+	var endErr error
+	for endErr == nil {
 		select {
 		case g := <-w.result:
 			return g.jobs, g.err
 		case <-w.retry:
-			ended = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
+			endErr = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
 		case <-ctx.Done():
-			ended = ctx.Err()
+			endErr = ctx.Err()
 		}
 	}
 	e.mu.Lock()
@@ -94,14 +95,14 @@ func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.result: // the writer has served this waiter just before the lock was taken
 			return g.jobs, g.err
 		default:
-			return nil, ended
+			return nil, endErr
 		}
 	}
 	w.abandoned = true
 	e.mu.Unlock()
 	g := <-w.result // wait, because the writer is serving this waiter and may have leased jobs for it
 	if g.err == nil && len(g.jobs) == 0 {
-		g.err = ended
+		g.err = endErr
 	}
 	return g.jobs, g.err
 }
@@ -133,34 +134,34 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 	if !t.rules.MadeJobsReady {
 		return nil, nil
 	}
-	t.s.mu.Lock()
-	w := t.s.waiter
+	t.engine.mu.Lock()
+	w := t.engine.waiter
 	if w != nil {
-		t.s.waiter = nil // from now on, Await waits for the result even if its context ends
+		t.engine.waiter = nil // from now on, Await waits for the result even if its context ends
 		t.undo = append(t.undo, func() {
-			t.s.mu.Lock()
-			defer t.s.mu.Unlock()
-			if t.s.waiter == nil && !w.served {
-				t.s.resumeWaiter(w)
+			t.engine.mu.Lock()
+			defer t.engine.mu.Unlock()
+			if t.engine.waiter == nil && !w.hasResult {
+				t.engine.resumeWaiter(w)
 			}
 		})
 	}
-	t.s.mu.Unlock()
+	t.engine.mu.Unlock()
 	if w == nil {
 		return nil, nil
 	}
-	jobs, more, err := t.rules.Claim(w.want)
+	jobs, more, err := t.rules.Claim(w.maxJobs)
 	if err != nil {
 		return nil, err
 	}
 	if len(jobs) == 0 {
 		if more {
-			t.cutShort = w
+			t.interruptedWaiter = w
 		}
-		t.s.mu.Lock()
-		t.s.resumeWaiter(w)
-		w.served = w.abandoned // an abandoned waiter has received an empty result from resumeWaiter
-		t.s.mu.Unlock()
+		t.engine.mu.Lock()
+		t.engine.resumeWaiter(w)
+		w.hasResult = w.abandoned // an abandoned waiter has received an empty result from resumeWaiter
+		t.engine.mu.Unlock()
 		return nil, nil
 	}
 	return &claimResult{waiter: w, jobs: jobs}, nil
@@ -168,7 +169,7 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 
 // PreviousSession returns the leases and runners that an earlier service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	return resultOf(ctx, e, &op{class: Urgent}, func(t *Tx) (left store.PreviousSession, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (left store.PreviousSession, err error) {
 		left = store.PreviousSession{LastSeq: e.mem.nextSeq - 1, IsCopy: e.isCopy}
 		for _, seq := range slices.Sorted(maps.Keys(e.mem.leases)) {
 			if e.mem.leases[seq].Job.Node != e.node {
@@ -191,7 +192,7 @@ func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 
 // NextEpoch raises and returns the service's epoch, the number of its start.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	return resultOf(ctx, e, &op{class: Urgent}, func(t *Tx) (epoch int64, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
 		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})

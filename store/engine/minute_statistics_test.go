@@ -14,9 +14,9 @@ import (
 )
 
 // completeOne enqueues a job in a queue and completes it.
-func completeOne(t *testing.T, s *Store, name string) {
+func completeOne(t *testing.T, s *Store, queueName string) {
 	t.Helper()
-	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = name })}})
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = queueName })}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +136,12 @@ func TestInterruptedRollUpsCountOnce(t *testing.T) {
 			break
 		}
 	}
-	if days := number(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
+	if days := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
 		t.Errorf("%d rows for days, want 1", days)
 	}
 	now += queue.Millis((49 * time.Hour).Milliseconds())
 	promoteAll(t, s)
-	if minutes := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
+	if minutes := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
 		t.Errorf("%d rows for minutes remain after two days", minutes)
 	}
 	if f := statisticsOf(t, s, store.Hour); f.Started != total {
@@ -224,7 +224,7 @@ func TestStatisticsAreBounded(t *testing.T) {
 		if f := statisticsOf(t, s, g); f.Started != total {
 			t.Errorf("by %v %d began, want %d", g, f.Started, total)
 		}
-		if most := number(
+		if most := queryNumber(
 			t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`,
 				g)); most > store.MaxNamedQueues+1 {
 			t.Errorf("a %v has %d rows", g, most)
@@ -309,7 +309,7 @@ func TestStatisticsOfTheFirstMinute(t *testing.T) {
 	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true}); err != nil || got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
-	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
+	if left := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
 		t.Errorf("%d rows of the first minute remain after years", left)
 	}
 }

@@ -29,7 +29,7 @@ func (e *Engine) HasOtherNodes() bool { return e.otherNodes.Load() > 0 }
 
 // JoinAs sets the number of this node. A rollback restores the old number.
 func (t *Tx) JoinAs(node int64) {
-	s := t.s
+	s := t.engine
 	old := s.node
 	s.node = node
 	t.OnUndo(func() { s.node = old })
@@ -44,7 +44,7 @@ func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
 
 // Leases returns the leases of all nodes, by seq of the job. The caller must not change the map, except
 // by TransferLease.
-func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
+func (t *Tx) Leases() map[int64]*rules.Lease { return t.engine.mem.leases }
 
 // HasOwnLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
 func (e *Engine) HasOwnLeases() bool {
@@ -59,7 +59,7 @@ func (e *Engine) HasOwnLeases() bool {
 // ReservationsByNode returns, as text, the reserved leases of each node whose leases the transaction has
 // changed. While the table meta lists reserved leases, the result contains all nodes.
 func (t *Tx) ReservationsByNode() map[int64][]byte {
-	m := &t.s.mem
+	m := &t.engine.mem
 	byNode := map[int64][]byte{}
 	for _, node := range t.changedNodes {
 		byNode[node] = nil
@@ -74,19 +74,19 @@ func (t *Tx) ReservationsByNode() map[int64][]byte {
 
 // SetReservedInMeta records whether the table meta will list any reserved leases after the transaction. It
 // reports whether the list in meta changes.
-func (t *Tx) SetReservedInMeta(hasAny bool) (changed bool) {
-	m := &t.s.mem
-	changed = m.reservedInMeta || hasAny || slices.Contains(t.changedNodes, NoNode)
-	m.reservedInMeta = hasAny
+func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
+	m := &t.engine.mem
+	changed = m.reservedInMeta || hasReservations || slices.Contains(t.changedNodes, NoNode)
+	m.reservedInMeta = hasReservations
 	return changed
 }
 
 // OrphanLeases makes the leases of a former node belong to no node, so that the next takeover by any node gets
 // them. This node takes over the node's uncommitted batches.
-func (t *Tx) OrphanLeases(former int64) error {
-	t.TakeBatches(func(node int64) bool { return node == former })
-	for _, l := range t.s.mem.leases {
-		if l.Job.Node == former {
+func (t *Tx) OrphanLeases(formerNode int64) error {
+	t.TakeBatches(func(node int64) bool { return node == formerNode })
+	for _, l := range t.engine.mem.leases {
+		if l.Job.Node == formerNode {
 			if err := t.TransferLease(l, NoNode); err != nil {
 				return err
 			}
@@ -95,11 +95,11 @@ func (t *Tx) OrphanLeases(former int64) error {
 	return t.err
 }
 
-// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true.
+// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which isGone returns true.
 // The time limit for the next frames of these batches begins again.
-func (t *Tx) TakeBatches(gone func(node int64) bool) error {
-	for _, b := range t.s.mem.batches {
-		if b.acceptsFrames() && gone(b.node) {
+func (t *Tx) TakeBatches(isGone func(node int64) bool) error {
+	for _, b := range t.engine.mem.batches {
+		if b.acceptsFrames() && isGone(b.node) {
 			t.takeBatch(&b)
 		}
 	}
@@ -108,7 +108,7 @@ func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 
 // takeBatch makes this node the owner of a batch, and restarts the time limit for its next frame.
 func (t *Tx) takeBatch(b *batch) {
-	b.node, b.lastFrameAt = t.s.node, t.startTime
+	b.node, b.lastFrameAt = t.engine.node, t.startTime
 	t.setBatch(b.number, *b)
 	t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.number)
 }
@@ -150,4 +150,4 @@ func (e *Engine) InTxWithoutWaiter() bool {
 
 // UpdateTime sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
 // taken long.
-func (t *Tx) UpdateTime() { t.startTime = t.s.now() }
+func (t *Tx) UpdateTime() { t.startTime = t.engine.now() }

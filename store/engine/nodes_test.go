@@ -112,7 +112,7 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 			done <- err
 		}()
 	}
-	for a.Waiting() < 3 {
+	for a.WaitingOperations() < 3 {
 		time.Sleep(time.Millisecond)
 	}
 	release()

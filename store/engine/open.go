@@ -57,15 +57,15 @@ func New(c Config) *Engine {
 func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
 // Start prepares a loaded engine for work: it applies the configured order of jobs, resumes interrupted changes
-// of lanes and ranks, and finishes or forgets batches. orderOf, if not nil, derives the order from the stored
+// of lanes and ranks, and finishes or forgets batches. readOrder, if not nil, derives the order from the stored
 // settings instead. If ctx ends, Start returns an error, and the next Start continues the work.
 func (e *Engine) Start(ctx context.Context, order queue.Order,
-	orderOf func([]store.Setting) (queue.Order, error)) error {
+	readOrder func([]store.Setting) (queue.Order, error)) error {
 	e.mem.order = order
-	if orderOf != nil {
+	if readOrder != nil {
 		settings, err := e.Settings(ctx)
 		if err == nil {
-			e.mem.order, err = orderOf(settings)
+			e.mem.order, err = readOrder(settings)
 		}
 		if err != nil {
 			return err
@@ -93,18 +93,18 @@ func (e *Engine) Load(conn database.Conn, id string) error {
 	return err
 }
 
-// LoadReadOnly fills the cache like Load, for a store that refuses every change. orderOf, if not nil, derives
+// LoadReadOnly fills the cache like Load, for a store that refuses every change. readOrder, if not nil, derives
 // the order of jobs from the stored settings.
-func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
+func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.Order, error)) error {
 	e.db, e.writesStopped, e.readOnly = conn, true, true
-	if err := e.load(); err != nil || orderOf == nil {
+	if err := e.load(); err != nil || readOrder == nil {
 		return err
 	}
 	settings, err := readSettings(conn)
 	if err != nil {
 		return err
 	}
-	order, err := orderOf(settings)
+	order, err := readOrder(settings)
 	e.Publish(func(state *reads.State) { state.Order = order })
 	return err
 }
@@ -129,26 +129,26 @@ func (e *Engine) loadMemory() error {
 	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
-	var first database.QueryBatch
+	var queries database.QueryBatch
 	notes := map[string]string{}
-	first.Each(func(r database.Row) { notes[r.Text(0)] = r.Text(1) }, `SELECT key, value FROM notes WHERE key IN (?, ?)`,
-		database.NoteMoved, database.NoteMoving)
+	queries.AddEach(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
+		`SELECT key, value FROM notes WHERE key IN (?, ?)`, database.NoteMoved, database.NoteMoving)
 	reserved := ""
-	e.readMeta(&first, &reserved)
+	e.readMeta(&queries, &reserved)
 	leased := func(r database.Row) {
 		j := records.ReadRulesJob(r, records.HeadColumns)
 		e.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 	}
-	first.Each(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	e.backend.ReadReservations(&first, func(r database.Row) { reserved += r.Text(0) })
-	e.readUsers(&first)
-	e.readQueues(&first)
-	e.readOwners(&first)
-	e.mem.dependencies.Read(&first)
-	e.mem.gates.Read(&first)
-	e.readBatches(&first)
-	addPlainLanes := e.loadLanes(&first)
-	if err := e.db.QueryAll(first.Queries); err != nil {
+	queries.AddEach(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	e.backend.ReadReservations(&queries, func(r database.Row) { reserved += r.Text(0) })
+	e.readUsers(&queries)
+	e.readQueues(&queries)
+	e.readOwners(&queries)
+	e.mem.dependencies.Read(&queries)
+	e.mem.gates.Read(&queries)
+	e.readBatches(&queries)
+	addPlainLanes := e.loadLanes(&queries)
+	if err := e.db.QueryAll(queries.Queries); err != nil {
 		return err
 	}
 	if err := checkNotMoved(notes[database.NoteMoved], notes[database.NoteMoving]); err != nil {
@@ -163,19 +163,20 @@ func (e *Engine) loadMemory() error {
 	}
 	addPlainLanes()
 	for _, b := range e.mem.batches {
-		e.mem.countBatch(&b, 1)
+		e.mem.addBatchToTotals(&b, 1)
 	}
 	return nil
 }
 
-// readMeta adds the query that reads the row of meta. It appends the list of reserved leases to reserved.
-func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
-	all.Each(func(r database.Row) {
+// readMeta adds the query that reads the row of meta. The query appends the list of reserved leases to
+// *reservedList.
+func (e *Engine) readMeta(queries *database.QueryBatch, reservedList *string) {
+	queries.AddEach(func(r database.Row) {
 		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
-			e.mem.counts[state] = r.Num(3 + i)
+			e.mem.jobCounts[state] = r.Num(3 + i)
 		}
-		*reserved += r.Text(11)
+		*reservedList += r.Text(11)
 		e.mem.reservedInMeta = r.Text(11) != ""
 		e.mem.outputBytes, e.mem.rankedByOrder, e.mem.userList = r.Num(12), r.Text(13), r.Text(14)
 		e.mem.commits, e.mem.queueList, e.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
@@ -187,12 +188,12 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 
 // loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback, which adds
 // the leases. Then it sets the fences and nodes of these leases.
-func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
-	reservations, err := database.ParseReservations(reserved)
+func (e *Engine) loadReserved(reservedList string, addLease func(database.Row)) error {
+	reservations, err := database.ParseReservations(reservedList)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
-	if err := database.Each(e.db, leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
+	if err := database.EachRow(e.db, addLease, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}

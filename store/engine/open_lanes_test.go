@@ -75,10 +75,10 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 		}
 		j := draft()
 		tx.drafts = []records.Texts{{Terms: "{}"}}
-		if err := tx.rules.Insert(&j, 0, 0, tx.s.mem.nextSeq, "undone"); err != nil {
+		if err := tx.rules.Insert(&j, 0, 0, tx.engine.mem.nextSeq, "undone"); err != nil {
 			t.Error(err)
 		}
-		tx.s.mem.nextSeq++
+		tx.engine.mem.nextSeq++
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})

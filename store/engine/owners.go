@@ -23,15 +23,15 @@ const (
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disownment struct {
-	former    int   // the uid below 0 that the jobs get
+	formerUID int   // the uid below 0 that the jobs get
 	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
 	keysUpTo  int64 // idempotency keys of the uid up to this row number are deleted; later ones are the next owner's
 }
 
-// done reports whether all jobs of the disownment have moved, except leased ones.
-func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
+// isDone reports whether all jobs of the disownment have moved, except leased ones.
+func (d *disownment) isDone() bool { return d.movedUpTo == d.beforeSeq }
 
 // disownmentOf returns the disownment that moves a job, or nil if none does.
 func (m *memory) disownmentOf(uid int, seq int64) *disownment {
@@ -45,7 +45,7 @@ func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 
 // recordOwner records the name of a uid that has no recorded name yet.
 func (t *Tx) recordOwner(uid int, name string) error {
-	owners := t.s.mem.owners
+	owners := t.engine.mem.owners
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
@@ -56,15 +56,15 @@ func (t *Tx) recordOwner(uid int, name string) error {
 }
 
 // Disown moves the jobs of a uid to a uid below 0, because the uid belongs to another account now. It does
-// nothing if owner is not the recorded name of the uid. Each call takes one step, and reports whether another
+// nothing if ownerName is not the recorded name of the uid. Each call takes one step, and reports whether another
 // call is needed.
-func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
-	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (more bool, err error) {
-		m := &t.s.mem
+func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
+		m := &t.engine.mem
 		m.disownments = slices.Clone(m.disownments)
-		index := slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.done() })
+		index := slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
 		if index < 0 {
-			if name, known := m.owners[uid]; !known || name != owner {
+			if name, known := m.owners[uid]; !known || name != ownerName {
 				return false, nil
 			}
 			t.beginDisowning(uid)
@@ -74,7 +74,7 @@ func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		if err := t.disownStep(d); err != nil {
 			return false, err
 		}
-		more = !d.done()
+		more = !d.isDone()
 		t.endDisownings()
 		return more, t.err
 	})
@@ -84,18 +84,19 @@ func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 // schedules and batches. disownStep moves the jobs later.
 func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
-	m := &t.s.mem
-	least := t.number(`SELECT min(uid) FROM owners`)
-	keys := t.number(`SELECT max(n) FROM keys`)
-	d := disownment{former: int(min(0, least)) - 1, uid: uid, beforeSeq: m.nextSeq, keysUpTo: keys}
-	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
+	m := &t.engine.mem
+	least := t.queryInt(`SELECT min(uid) FROM owners`)
+	keys := t.queryInt(`SELECT max(n) FROM keys`)
+	d := disownment{formerUID: int(min(0, least)) - 1, uid: uid, beforeSeq: m.nextSeq, keysUpTo: keys}
+	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerUID),
 		m.owners[uid], int64(uid), d.beforeSeq, d.keysUpTo)
 	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
-	bytes := t.number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	t.AddUserBytes(uid, -bytes, 0)
-	t.AddUserBytes(d.former, bytes, 0)
-	t.Exec(
-		`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid))
+	t.AddUserBytes(d.formerUID, bytes, 0)
+	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
+		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
+		int64(d.formerUID), int64(t.startTime), store.DisownedNote, int64(uid))
 	owners, name := m.owners, m.owners[uid]
 	delete(owners, uid)
 	t.undo = append(t.undo, func() { owners[uid] = name })
@@ -104,12 +105,12 @@ func (t *Tx) beginDisowning(uid int) {
 			continue
 		}
 		if b.acceptsFrames() {
-			t.auditBatch(&b, "forgotten", b.jobs)
+			t.auditBatch(&b, "forgotten", b.jobCount)
 			t.markBatchRemoved(b)
 			b = m.batches[n]
 		}
-		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n)
-		b.uid = d.former
+		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerUID), n)
+		b.uid = d.formerUID
 		t.setBatch(n, b)
 	}
 	m.disownments = append(m.disownments, d)
@@ -127,17 +128,17 @@ func (t *Tx) disownStep(d *disownment) error {
 	if err != nil || keys == maxDisownedJobs || batches == maxDisownedJobs {
 		return err
 	}
-	m := &t.s.mem
-	var list []rules.Job
+	m := &t.engine.mem
+	var jobs []rules.Job
 	scanned, upTo := 0, d.beforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
-		if len(list) == maxDisownedJobs || scanned == maxDisownReads {
+		if len(jobs) == maxDisownedJobs || scanned == maxDisownReads {
 			upTo = r.Num(0)
 			return false, nil
 		}
 		scanned++
 		if m.leases[r.Num(0)] == nil && r.Num(records.UIDColumn) == int64(d.uid) {
-			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
+			jobs = append(jobs, records.ReadRulesJob(r, records.HeadColumns))
 		}
 		return true, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
@@ -146,43 +147,43 @@ func (t *Tx) disownStep(d *disownment) error {
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		if err := t.rules.Disown(&list[i], d.former); err != nil {
+	for i := range jobs {
+		if err := t.rules.Disown(&jobs[i], d.formerUID); err != nil {
 			return err
 		}
 	}
 	d.movedUpTo = upTo
-	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.formerUID))
 }
 
 // endDisownings ends the disownments that are done. A leased job of the uid delays the end, because it moves
 // only when its lease ends.
 func (t *Tx) endDisownings() {
 	t.requireReload()
-	m := &t.s.mem
-	var remaining []disownment
+	m := &t.engine.mem
+	var unfinished []disownment
 	for _, d := range m.disownments {
-		ended := d.done()
+		ended := d.isDone()
 		for seq, l := range m.leases {
 			ended = ended && (l.Job.UID != d.uid || seq >= d.beforeSeq)
 		}
 		if !ended {
-			remaining = append(remaining, d)
+			unfinished = append(unfinished, d)
 			continue
 		}
-		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former))
+		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.formerUID))
 	}
-	m.disownments = remaining
+	m.disownments = unfinished
 }
 
 // tidyOwners continues the disownments. It reports whether there is more to do now.
 func (t *Tx) tidyOwners() (more bool, err error) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	if len(m.disownments) == 0 {
 		return false, nil
 	}
 	m.disownments = slices.Clone(m.disownments)
-	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.done() })
+	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 	if at < 0 {
 		t.endDisownings()
 		return false, t.err
@@ -191,39 +192,39 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
-func (e *Engine) readOwners(all *database.QueryBatch) {
-	all.Each(func(r database.Row) {
-		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
+func (e *Engine) readOwners(queries *database.QueryBatch) {
+	queries.AddEach(func(r database.Row) {
+		d := disownment{formerUID: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
 			keysUpTo: r.Num(5)}
-		if d.former >= 0 {
-			e.mem.owners[d.former] = r.Text(1)
+		if d.formerUID >= 0 {
+			e.mem.owners[d.formerUID] = r.Text(1)
 		} else if d.beforeSeq > 0 {
 			e.mem.disownments = append(e.mem.disownments, d)
 		}
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
 
-// unownedStep is the number of output files that one transaction checks.
-const unownedStep = 500
+// outputsPerCheck is the number of output files that one transaction checks.
+const outputsPerCheck = 500
 
 // MarkUnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
-func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
-	for part := range slices.Chunk(refs, unownedStep) {
-		found, err := resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (found []string, err error) {
+func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
+	for part := range slices.Chunk(refs, outputsPerCheck) {
+		found, err := doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (found []string, err error) {
 			for _, ref := range part {
 				if !t.isOutputOwned(ref) {
-					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.thisNode.Name)
+					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.mem.thisNode.Name)
 					found = append(found, ref)
 				}
 			}
 			return found, t.err
 		})
 		if err != nil {
-			return unowned, err
+			return unownedRefs, err
 		}
-		unowned = append(unowned, found...)
+		unownedRefs = append(unownedRefs, found...)
 	}
-	return unowned, nil
+	return unownedRefs, nil
 }
 
 // isOutputOwned reports whether an output file belongs to an attempt or a lease, or is already in the table
@@ -236,10 +237,10 @@ func (t *Tx) isOutputOwned(ref string) bool {
 	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
 		return true
 	}
-	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
+	if l := t.engine.mem.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true
 	}
-	return t.number(
+	return t.queryInt(
 		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
 		ref, ref) != 0
 }

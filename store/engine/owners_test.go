@@ -62,8 +62,9 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 	wants := func(when string, former, now, left int64) {
 		t.Helper()
-		got := [3]int64{number(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`),
-			number(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`), number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
+		got := [3]int64{queryNumber(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`),
+			queryNumber(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`),
+			queryNumber(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
 		if got != [3]int64{former, now, left} {
 			t.Errorf("%s: %d jobs belong to the former owner, %d to the new one, %d moves are unfinished; want %d, %d, %d",
 				when, got[0], got[1], got[2], former, now, left)
@@ -82,13 +83,13 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 	promoteAll(t, s)
 	wants("at the end", 900, 1, 0)
-	if j := number(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
+	if j := queryNumber(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
 		t.Errorf("job %d belongs to the uid, want %d", j, bobs)
 	}
 	expectNoFaults(t, s, "at the end")
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })
 	wants("of the next owner", 900, 0, 0)
-	if n := number(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
 		t.Errorf("%d jobs are the second former owner's", n)
 	}
 }
@@ -110,7 +111,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 	if err != nil || len(names) != 2 || names[7] != "bob" || names[-1] != "alice" || moving != nil {
 		t.Errorf("%v, moving %v, %v", names, moving, err)
 	}
-	if n := number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`); n != 0 {
+	if n := queryNumber(t, s, `SELECT count(*) FROM owners WHERE upto > 0`); n != 0 {
 		t.Errorf("%d are under way", n)
 	}
 }

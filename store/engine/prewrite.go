@@ -37,13 +37,13 @@ var errPrewrite = prewriteError{errors.New("rows that were written ahead of the 
 // prewriteError makes the engine repeat the transaction, like the error of a busy database.
 type prewriteError struct{ error }
 
-func (prewriteError) Kind() database.ErrorKind { return database.IsBusy }
+func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
 // operation, and before this node holds the writer lock. If no other node is active, the lock is free,
 // and PrewriteEndedAttempts writes nothing.
 func (t *Tx) PrewriteEndedAttempts() error {
-	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
+	if len(t.endedAttempts) == 0 || !t.engine.HasOtherNodes() {
 		return nil
 	}
 	f := &prewrite{beforeLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
@@ -56,11 +56,11 @@ func (t *Tx) PrewriteEndedAttempts() error {
 		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job. That
 		// node would wait for the lock on the row while this transaction waits for the writer lock, which is a
 		// deadlock.
-		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
+		if l := t.engine.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
 		}
-		j := t.rules.PredictRow(e, t.quota)
-		if j == nil || j.Node != t.s.node {
+		j := t.rules.PredictRow(e, t.maxUserBytes)
+		if j == nil || j.Node != t.engine.node {
 			continue
 		}
 		if err := t.AddAttempt(j, e); err != nil {
@@ -102,18 +102,18 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 
 // confirmAttempt reports whether the row of an attempt was prewritten, and so need not be written again. It
 // returns errPrewrite if the prewritten row differs.
-func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
+func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
-	written, found := p.attempts[e.Seq]
+	written, found := p.attempts[settlement.Seq]
 	if !found {
 		return false, nil
 	}
-	if written.settlement != e || written.attemptNumber != j.StartedAttempts {
+	if written.settlement != settlement || written.attemptNumber != j.StartedAttempts {
 		return false, errPrewrite
 	}
-	delete(p.attempts, e.Seq)
+	delete(p.attempts, settlement.Seq)
 	return true, nil
 }
 
@@ -124,7 +124,7 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 		return false
 	}
 	for seq := range t.prewrite.attempts {
-		if l := t.s.mem.leases[seq]; l != nil && l.Job.UID == uid {
+		if l := t.engine.mem.leases[seq]; l != nil && l.Job.UID == uid {
 			return true
 		}
 	}

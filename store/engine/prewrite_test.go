@@ -101,7 +101,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 		_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{mine}})
 		answers <- err
 	}()
-	for a.Waiting() < 1 {
+	for a.WaitingOperations() < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	go func() { answers <- a.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }) }()

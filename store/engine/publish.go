@@ -12,9 +12,9 @@ import (
 // publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
 // commit.
 func (t *Tx) publish(grant *claimResult) {
-	s := t.s
-	if next := earliest(t.earliestTimer, s.mem.nextDue); next != s.mem.nextDue {
-		s.mem.nextDue = next
+	s := t.engine
+	if next := earlierTime(t.earliestTimer, s.mem.nextTimerAt); next != s.mem.nextTimerAt {
+		s.mem.nextTimerAt = next
 		queue.TrySend(s.promoteHints, struct{}{})
 	}
 	for _, f := range t.afterCommit {
@@ -34,7 +34,7 @@ func (t *Tx) publish(grant *claimResult) {
 		if foreign.anyJob {
 			s.publishUsers(state)
 		}
-		for uid := range t.users {
+		for uid := range t.usersBefore {
 			s.publishUser(state, uid)
 		}
 		for _, uid := range foreign.uids {
@@ -57,8 +57,8 @@ func (t *Tx) publish(grant *claimResult) {
 	if grant != nil && s.waiter == grant.waiter {
 		s.waiter = nil
 	}
-	if t.cutShort != nil {
-		queue.TrySend(t.cutShort.retry, struct{}{})
+	if t.interruptedWaiter != nil {
+		queue.TrySend(t.interruptedWaiter.retry, struct{}{})
 	}
 }
 
@@ -66,7 +66,7 @@ func (t *Tx) publish(grant *claimResult) {
 func (e *Engine) publishCounts(state *reads.State) {
 	m := &e.mem
 	state.LastEvent = m.nextEvent - 1
-	state.Counts = store.Counts{States: m.counts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
+	state.Counts = store.Counts{States: m.jobCounts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
 		OutputBytes: m.outputBytes, UnderOwnRetention: m.retainedJobs}
 }
 
@@ -85,8 +85,8 @@ func (e *Engine) publishUsers(state *reads.State) {
 // publishUser makes the counts of a user visible to readers.
 func (e *Engine) publishUser(state *reads.State, uid int) {
 	u := e.mem.users[uid]
-	if usage := (reads.Usage{Waiting: u.waiting, Bytes: u.totalBytes(),
-		Outputs: u.outputBytes}); usage != (reads.Usage{}) {
+	if usage := (reads.Usage{Waiting: u.waitingJobs, Bytes: u.totalBytes(),
+		OutputBytes: u.outputBytes}); usage != (reads.Usage{}) {
 		state.Usage[uid] = usage
 	} else {
 		delete(state.Usage, uid)
@@ -105,11 +105,11 @@ func (e *Engine) publishLease(state *reads.State, seq int64) {
 // WakeAt implements rules.Clock. It ensures that Promote is called by the given time. Only the earliest of the
 // transaction's times is kept.
 func (t *Tx) WakeAt(at queue.Millis) {
-	t.earliestTimer = earliest(t.earliestTimer, at)
+	t.earliestTimer = earlierTime(t.earliestTimer, at)
 }
 
-// earliest returns the earlier of two times. A time of 0 does not count.
-func earliest(a, b queue.Millis) queue.Millis {
+// earlierTime returns the earlier of two times. A time of 0 does not count.
+func earlierTime(a, b queue.Millis) queue.Millis {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -15,38 +15,39 @@ import (
 
 // Enqueue stores either all drafts of a request or none.
 func (e *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
-	list, err := encodeAllTexts(r.Drafts)
+	texts, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.enqueue(r, list) })
+	return doWithResult(ctx, e, &op{priorityClass: Normal},
+		func(t *Tx) (store.Receipt, error) { return t.enqueue(r, texts) })
 }
 
 // encodeAllTexts encodes the texts of each draft: its labels, settings and input.
-func encodeAllTexts(drafts []queue.Job) (list []records.Texts, err error) {
-	list = make([]records.Texts, len(drafts))
+func encodeAllTexts(drafts []queue.Job) (texts []records.Texts, err error) {
+	texts = make([]records.Texts, len(drafts))
 	for i := range drafts {
-		if list[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
+		if texts[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return texts, nil
 }
 
-// enqueue implements Enqueue in a transaction. list holds the encoded texts of the drafts.
-func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
+// enqueue implements Enqueue in a transaction. It gets the encoded texts of the drafts.
+func (t *Tx) enqueue(r store.Request, texts []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
-		return t.s.shared.EnqueueSubmission(t, &r, func() (store.Receipt, error) {
+		return t.engine.shared.EnqueueSubmission(t, &r, func() (store.Receipt, error) {
 			t.submission = r.Submission
 			defer func() { t.submission = 0 }()
-			return t.enqueue(r, list)
+			return t.enqueue(r, texts)
 		})
 	}
 	receipt, err := t.receiptForKey(r)
 	if err != nil || receipt.Duplicate {
 		return receipt, err
 	}
-	if receipt, err = t.enqueueAll(r, list); err != nil {
+	if receipt, err = t.enqueueAll(r, texts); err != nil {
 		return receipt, err
 	}
 	if r.IdempotencyKey != "" {
@@ -62,10 +63,10 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 
 // enqueueAll stores the drafts as jobs. If the request names a staged batch, it commits the batch with these
 // drafts as the last frame.
-func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+func (t *Tx) enqueueAll(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
-		if _, open := t.s.mem.findOpenBatch(r.UID, r.Batch); open {
-			return t.commitBatch(r, list)
+		if _, open := t.engine.mem.findOpenBatch(r.UID, r.Batch); open {
+			return t.commitBatch(r, texts)
 		}
 		if t.isDiscarded(r) {
 			return receipt, store.ErrBatchDiscarded
@@ -76,7 +77,7 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 	}
 	if err := cmp.Or(
 		rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingPerUser),
-		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser),
+		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, texts), r.MaxBytesPerUser),
 		t.admitQueues(r.UID, rules.CountByQueue(r.Drafts))); err != nil {
 		return receipt, err
 	}
@@ -84,7 +85,7 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 		return receipt, err
 	}
 	t.recordOwner(r.UID, r.Owner)
-	insert := func() error { return t.insertAll(r, list, receipt) }
+	insert := func() error { return t.insertAll(r, texts, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
 		return receipt, t.WithSavepoint(insert) // if insertAll fails, this undoes the replacement of jobs
@@ -93,8 +94,8 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 }
 
 // insertAll stores the drafts as jobs, except those whose unique key another job already has.
-func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
-	t.drafts = list
+func (t *Tx) insertAll(r store.Request, texts []records.Texts, receipt store.Receipt) error {
+	t.drafts = texts
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
 		draft := withParentSeqs(&r.Drafts[i], receipt.Seqs)
@@ -121,7 +122,7 @@ func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 // admitDrafts checks that the drafts may be stored and that there is space for them. It returns a receipt with
 // the seqs and ids that it assigns to the drafts, and with the queues that they create.
 func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
-	if err := t.s.space.CheckSpace(); err != nil {
+	if err := t.engine.space.CheckSpace(); err != nil {
 		return receipt, err
 	}
 	if err := t.rules.CheckDrafts(drafts, uid); err != nil {
@@ -166,23 +167,23 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 
 // receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a duplicate,
 // or an empty receipt.
-func (t *Tx) receiptForKey(r store.Request) (known store.Receipt, err error) {
+func (t *Tx) receiptForKey(r store.Request) (receipt store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
-		return known, nil
+		return receipt, nil
 	}
-	var sum, ids string
-	found, err := database.First(t, func(r database.Row) { sum, ids = r.Text(0), r.Text(1) },
+	var checksum, receiptJSON string
+	found, err := database.FirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
 		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
 	if !found {
-		return known, err
+		return receipt, err
 	}
-	if sum != string(r.Checksum[:]) {
-		return known, &queue.Error{Code: queue.CodeExists, Field: "key",
+	if checksum != string(r.Checksum[:]) {
+		return receipt, &queue.Error{Code: queue.CodeExists, Field: "key",
 			Message: "the key was already used for a request with other parameters; use a new key"}
 	}
-	err = json.Unmarshal([]byte(ids), &known)
-	known.Duplicate = err == nil
-	return known, err
+	err = json.Unmarshal([]byte(receiptJSON), &receipt)
+	receipt.Duplicate = err == nil
+	return receipt, err
 }
 
 func draftCountError(n int) error {
@@ -191,7 +192,7 @@ func draftCountError(n int) error {
 
 // Change implements store.Queue. It applies a user's verb, such as cancel, to a job.
 func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
-	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
+	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, priorityClass: Prompt,
 		// Even if the disk is full, users must be able to end the job that fills it.
 		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }

@@ -18,29 +18,31 @@ import (
 // queueWithSavedCounts returns the queue with a name. It first saves the queue's counts, so that a rollback
 // restores them.
 func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
-	q := t.s.mem.lanes.Queue(name)
-	if _, known := t.queues[q]; !known {
-		if t.queues == nil {
-			t.queues = map[*lanes.Queue]records.QueueCounts{}
+	q := t.engine.mem.lanes.Queue(name)
+	if _, known := t.queueCountsBefore[q]; !known {
+		if t.queueCountsBefore == nil {
+			t.queueCountsBefore = map[*lanes.Queue]records.QueueCounts{}
 		}
-		t.queues[q] = q.StoredCounts()
+		t.queueCountsBefore[q] = q.StoredCounts()
 	}
 	return q
 }
 
 // AdjustRetainedCount implements rules.Counters. It adds an ended job to the counts for its queue's own
 // retention, or subtracts it.
-func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
-	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
+func (t *Tx) AdjustRetainedCount(j *rules.Job, sign int) {
+	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(sign),
+		RetainedBytes: int64(sign) * j.OutputBytes})
 }
 
 // adjustRetainedCounts changes the counts of the ended jobs to which a queue's own retention applies. It adds the
 // given numbers, which may be negative.
-func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
-	q, m := t.queueWithSavedCounts(name), &t.s.mem
+func (t *Tx) adjustRetainedCounts(name string, countChange records.QueueCounts) {
+	q, m := t.queueWithSavedCounts(name), &t.engine.mem
 	m.retainedJobs -= q.RetainedJobs
 	// A damaged row may not have been counted, so keep the counts from going below 0.
-	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+more.RetainedJobs), max(0, q.RetainedBytes+more.RetainedBytes)
+	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
+		max(0, q.RetainedBytes+countChange.RetainedBytes)
 	m.retainedJobs += q.RetainedJobs
 }
 
@@ -56,14 +58,14 @@ func (t *Tx) countWaitingIn(name string, uid int, n int64) {
 // updateQueueList updates the list in meta with the counts that the transaction changed, as updateUserList does for
 // users.
 func (t *Tx) updateQueueList() {
-	m := &t.s.mem
-	var changed []string
-	for q, old := range t.queues {
+	m := &t.engine.mem
+	var changedQueues []string
+	for q, old := range t.queueCountsBefore {
 		if q.StoredCounts() != old {
-			changed = append(changed, q.Name)
+			changedQueues = append(changedQueues, q.Name)
 		}
 	}
-	updateList(&m.listedQueues, &m.queueList, changed, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
+	updateList(&m.listedQueues, &m.queueList, changedQueues, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
 		func(name string) string {
 			c := m.lanes.Queue(name).StoredCounts()
 			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
@@ -76,13 +78,14 @@ func (t *Tx) writeQueue(q *lanes.Queue) {
 		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 		return
 	}
-	var rule []byte
+	var ruleJSON []byte
 	if q.Rule != store.DefaultQueueRule {
-		rule, _ = json.Marshal(q.Rule) // cannot fail: a rule has only numbers and booleans
+		ruleJSON, _ = json.Marshal(q.Rule) // cannot fail: a rule has only numbers and booleans
 	}
 	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(rule))
+		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept,
+		kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(ruleJSON))
 }
 
 // loadQueueCounts replaces the counts from readQueues with the newer counts in the table meta, and counts the

@@ -16,14 +16,14 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		t.setRule(t.s.mem.lanes.Queue(name), rule)
+		t.setRule(t.engine.mem.lanes.Queue(name), rule)
 		return t.err
 	})
 }
 
 // setRule sets the rule of a queue. It discards the turns of all queues, and those of the queue's users.
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
-	m := &t.s.mem
+	m := &t.engine.mem
 	t.requireReload()
 	old, weights, lastTurns, fixedTurns := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
 	nextTurns, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
@@ -55,7 +55,7 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 
 // resumeQueues ends the pauses of queues whose end time has come.
 func (t *Tx) resumeQueues() (more bool, err error) {
-	for _, q := range t.s.mem.lanes.Queues {
+	for _, q := range t.engine.mem.lanes.Queues {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
 			continue
 		}
@@ -67,8 +67,8 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 
 // nextResume returns when the next pause of a queue ends, or 0 if no pause has an end.
 func (t *Tx) nextResume() (next queue.Millis) {
-	for _, q := range t.s.mem.lanes.Queues {
-		next = earliest(next, q.Rule.PausedUntil)
+	for _, q := range t.engine.mem.lanes.Queues {
+		next = earlierTime(next, q.Rule.PausedUntil)
 	}
 	return next
 }

@@ -19,20 +19,20 @@ import (
 
 // Queues implements rules.Queues. It passes the queues that have room and an open lane to the callback, best
 // first.
-func (t *Tx) Queues(each func(*rules.Queue) bool) error {
+func (t *Tx) Queues(visit func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
-	t.s.mem.lanes.EachReady(each)
+	t.engine.mem.lanes.EachReady(visit)
 	return nil
 }
 
 // Queue implements rules.Queues. It returns the state of a queue.
-func (t *Tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.Queue(name).Queue }
+func (t *Tx) Queue(name string) *rules.Queue { return &t.engine.mem.lanes.Queue(name).Queue }
 
 // QueueWaitReason implements rules.Queues. It says why a queue has no room.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
-	q := t.s.mem.lanes.Queue(name)
+	q := t.engine.mem.lanes.Queue(name)
 	return store.WaitReason{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, NeededUnits: 1, Paused: q.Rule.Paused}
 }
 
@@ -45,7 +45,7 @@ const waitReasonStep = 100
 func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
 	for step := range slices.Chunk(seqs, waitReasonStep) {
-		found, err := readInWriter(ctx, e, func(t *Tx) (map[int64][]store.WaitReason, error) {
+		found, err := readWriterMemory(ctx, e, func(t *Tx) (map[int64][]store.WaitReason, error) {
 			found := map[int64][]store.WaitReason{}
 			for _, seq := range step {
 				list, err := t.rules.WaitReasons(seq)
@@ -67,22 +67,22 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 }
 
 // WeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
-func (t *Tx) WeightsDiffer() bool { return t.s.mem.lanes.Weights > 0 }
+func (t *Tx) WeightsDiffer() bool { return t.engine.mem.lanes.Weights > 0 }
 
 // LastServedTurn implements rules.Queues. It returns the turn of the queue that was served last.
-func (t *Tx) LastServedTurn() int64 { return t.s.mem.lastServedTurn }
+func (t *Tx) LastServedTurn() int64 { return t.engine.mem.lastServedTurn }
 
 // RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
-func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, next int64) {
-	l := t.s.mem.lanes.Queue(q.Name)
+func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
+	l := t.engine.mem.lanes.Queue(q.Name)
 	old := l.NextTurn
 	t.undo = append(t.undo, func() { l.NextTurn = old })
-	l.NextTurn, t.s.mem.lastServedTurn = next, turn
+	l.NextTurn, t.engine.mem.lastServedTurn = nextTurn, turn
 }
 
 // BestLane implements rules.Lanes. It returns a queue's open lane with the best head, and the head of the second best.
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
-	l, next := t.s.mem.lanes.Queue(q.Name).BestLane()
+	l, next := t.engine.mem.lanes.Queue(q.Name).BestLane()
 	return l, next, nil
 }
 
@@ -91,8 +91,8 @@ func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 // queues are removed after the commit, because a rollback may need them. One call checks at most moveStep
 // queues.
 func (t *Tx) tidyQueues() (more bool, err error) {
-	m := &t.s.mem
-	if int64(len(m.lanes.Queues)) <= t.s.maxEmptyLanes {
+	m := &t.engine.mem
+	if int64(len(m.lanes.Queues)) <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
 	t.afterCommit = append(t.afterCommit, func() {
@@ -103,7 +103,7 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 			}
 			if q.IsIdle() && q.NextTurn <= m.lastServedTurn {
 				delete(m.lanes.Queues, name)
-				t.s.Publish(func(state *reads.State) { delete(state.LastTurns, name) })
+				t.engine.Publish(func(state *reads.State) { delete(state.LastTurns, name) })
 			}
 		}
 	})
@@ -112,7 +112,7 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 
 // Queues implements store.QueueRules. It lists the queues that exist, each with the time since which its oldest
 // ready job waits.
-func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
+func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
 		for _, q := range e.mem.lanes.Queues {
 			if q.Exists() {
@@ -122,28 +122,28 @@ func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error
 		return list, nil
 	}
 	if e.readOnly { // no writer exists in read-only mode, so read without it
-		list, err = known(nil)
+		states, err = known(nil)
 	} else {
-		list, err = readInWriter(ctx, e, known)
+		states, err = readWriterMemory(ctx, e, known)
 	}
-	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(states, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
 	if err != nil {
 		return nil, err
 	}
-	return list, e.ReadOldest(ctx, list)
+	return states, e.ReadOldest(ctx, states)
 }
 
 // admitQueues returns an error if new jobs exceed the limit of a queue, or if the user would have created too
-// many queues without a rule. perQueue is the number of new jobs by queue.
-func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
-	if err := rules.AdmitQueues(t, perQueue); err != nil {
+// many queues without a rule. jobsPerQueue is the number of new jobs by queue.
+func (t *Tx) admitQueues(uid int, jobsPerQueue map[string]int64) error {
+	if err := rules.AdmitQueues(t, jobsPerQueue); err != nil {
 		return err
 	}
-	begun := len(t.newQueues(perQueue))
+	begun := len(t.newQueues(jobsPerQueue))
 	if begun == 0 {
 		return nil
 	}
-	for _, q := range t.s.mem.lanes.Queues {
+	for _, q := range t.engine.mem.lanes.Queues {
 		if q.UID == uid && q.Rule == store.DefaultQueueRule && q.Exists() {
 			begun++
 		}
@@ -156,10 +156,10 @@ func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 	return nil
 }
 
-// newQueues returns the keys of perQueue for which no queue exists yet, sorted.
-func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
-	for name := range perQueue {
-		if q := t.s.mem.lanes.Queues[name]; q == nil || !q.Exists() {
+// newQueues returns the keys of jobsPerQueue for which no queue exists yet, sorted.
+func (t *Tx) newQueues(jobsPerQueue map[string]int64) (names []string) {
+	for name := range jobsPerQueue {
+		if q := t.engine.mem.lanes.Queues[name]; q == nil || !q.Exists() {
 			names = append(names, name)
 		}
 	}
@@ -168,9 +168,9 @@ func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (e *Engine) readQueues(all *database.QueryBatch) {
+func (e *Engine) readQueues(queries *database.QueryBatch) {
 	m := &e.mem
-	all.Add(func(r database.Row) (bool, error) {
+	queries.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.Queue(r.Text(0))
 		q.SetStoredCounts(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),
 			RetainedBytes: r.Num(4)})

@@ -59,8 +59,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	stage(t, s, "a", 1, true)
-	stage(t, s, "z", 1, true)                                   // opening the store again discards this batch
+	stageJobs(t, s, "a", 1, true)
+	stageJobs(t, s, "z", 1, true)                               // opening the store again discards this batch
 	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // opening the store again completes this batch
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)

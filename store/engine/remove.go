@@ -48,7 +48,7 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	t.Exec(
 		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.lastNumber)
 	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.lastNumber)
-	t.s.mem.outputBytes -= a.outputBytes
+	t.engine.mem.outputBytes -= a.outputBytes
 	t.removedRows += a.count
 	t.readBytes += int(a.storedBytes)
 }
@@ -72,7 +72,7 @@ func (t *Tx) Remove(seq int64) error {
 // tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
 // called again.
 func (t *Tx) tidyRemoved() (more bool, err error) {
-	seq := t.number(`SELECT seq FROM removed ORDER BY seq LIMIT 1`)
+	seq := t.queryInt(`SELECT seq FROM removed ORDER BY seq LIMIT 1`)
 	if seq == 0 {
 		return false, t.err
 	}

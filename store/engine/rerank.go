@@ -45,10 +45,10 @@ func parseOrder(text string) (o queue.Order) {
 // jobs.
 func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		if t.s.mem.order == o {
+		if t.engine.mem.order == o {
 			return nil
 		}
-		t.s.mem.order = o
+		t.engine.mem.order = o
 		return t.beginRanking()
 	})
 }
@@ -57,7 +57,7 @@ func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 // changed while no service ran.
 func (e *Engine) resumeRanking(ctx context.Context) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		if t.s.mem.rankedByOrder == formatOrder(t.s.mem.order) {
+		if t.engine.mem.rankedByOrder == formatOrder(t.engine.mem.order) {
 			return nil
 		}
 		return t.beginRanking()
@@ -66,15 +66,15 @@ func (e *Engine) resumeRanking(ctx context.Context) error {
 
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *Tx) beginRanking() error {
-	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{state: queue.Blocked}, ""
-	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.s.mem.order))
-	for seq := range t.s.mem.leases {
+	t.engine.mem.ranking, t.engine.mem.rankedByOrder = rankingProgress{state: queue.Blocked}, ""
+	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.engine.mem.order))
+	for seq := range t.engine.mem.leases {
 		j := t.Lease(seq).Job
 		if err := t.rules.Rerank(&j); err != nil {
 			return err
 		}
 	}
-	c := &t.s.mem.counts
+	c := &t.engine.mem.jobCounts
 	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
 		t.endRanking()
 	}
@@ -83,8 +83,8 @@ func (t *Tx) beginRanking() error {
 
 // endRanking records that all jobs have new ranks.
 func (t *Tx) endRanking() {
-	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{}, formatOrder(t.s.mem.order)
-	t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedByOrder)
+	t.engine.mem.ranking, t.engine.mem.rankedByOrder = rankingProgress{}, formatOrder(t.engine.mem.order)
+	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.mem.rankedByOrder)
 }
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
@@ -93,8 +93,8 @@ func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
 	if !e.Reads.Counts().Reranking {
 		return false, nil
 	}
-	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (more bool, err error) {
-		at := &t.s.mem.ranking
+	return doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (more bool, err error) {
+		at := &t.engine.mem.ranking
 		if at.state == 0 {
 			return false, nil
 		}

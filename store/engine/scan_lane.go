@@ -17,9 +17,9 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
 	more := func() bool { l.Exhausted, enough = false, true; return false }
-	each := func(r database.Row, passed bool) (bool, error) {
+	each := func(r database.Row, hasLeft bool) (bool, error) {
 		p := readahead.Position(r)
-		leased := passed || t.s.mem.leases[p.Seq] != nil
+		leased := hasLeft || t.engine.mem.leases[p.Seq] != nil
 		if p.After(l.StopAt) {
 			if l.NextPosition = p; !leased {
 				l.NextPriority = readahead.HeadOf(r).Priority
@@ -36,21 +36,21 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
 		}
 		if l.Jobs == nil {
-			l.Jobs = make([]rules.Job, 0, min(l.WantedJobs, maxClaimBlock))
+			l.Jobs = make([]rules.Job, 0, min(l.WantedJobs, maxPreallocatedJobs))
 		}
 		l.Jobs = append(l.Jobs, j)
 		taken := estimateJobBytes(&j.Job)
 		l.BytesRead += taken
-		t.s.typicalJobBytes += (taken - t.s.typicalJobBytes) / 8
+		t.engine.typicalJobBytes += (taken - t.engine.typicalJobBytes) / 8
 		full = len(l.Jobs) >= l.WantedJobs || l.BytesRead >= rules.MaxClaimBytes
 		return !full || more(), nil
 	}
 	if l.Scope == rules.ReadFull {
-		t.s.lastClaimQueue = l.Lane.Queue
+		t.engine.lastClaimQueue = l.Lane.Queue
 	}
 	for all := false; !all && !enough; {
 		var err error
-		if all, err = t.scanPiece(l, each); err != nil {
+		if all, err = t.scanNextRows(l, each); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.Exhausted = true
 	found := func(h *readahead.Head) (more bool) {
-		if t.readAhead.HasLeft(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
+		if t.readAhead.HasLeft(h.Position.Seq) || t.engine.mem.leases[h.Position.Seq] != nil {
 			l.NextPosition = readahead.Following(h.Position)
 			return true
 		}
@@ -98,31 +98,30 @@ func scanLaneSQL(columns string) string {
 }
 
 // scanLaneArgs returns the arguments to read up to limit jobs of a lane, beginning at a position.
-func scanLaneArgs(lane int64, from rules.Position, limit int) []any {
-	return []any{lane, from.Rank, from.Seq, int64(limit)}
+func scanLaneArgs(lane int64, start rules.Position, limit int) []any {
+	return []any{lane, start.Rank, start.Seq, int64(limit)}
 }
 
-// scanPiece reads the next jobs of a lane and passes their rows to the callback. The callback's second argument
-// is true for a job that has left the lane since its row was read. scanPiece reports whether the lane has no
-// further jobs.
-func (t *Tx) scanPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool,
-	err error) {
-	rows, piece := 0, t.ReadLimit(l.WantedJobs-len(l.Jobs), t.s.typicalJobBytes)
-	counted := func(r database.Row, gone bool) (bool, error) {
+// scanNextRows reads the next jobs of a lane and passes their rows to handleRow. hasLeft is true for a job
+// that has left the lane since its row was read. scanNextRows reports whether the lane has no further jobs.
+func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasLeft bool) (more bool, err error)) (
+	reachedEnd bool, err error) {
+	rows, piece := 0, t.ReadLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
+	counted := func(r database.Row, hasLeft bool) (bool, error) {
 		rows++
-		return each(r, gone)
+		return handleRow(r, hasLeft)
 	}
 	args := scanLaneArgs(l.Lane.ID, l.NextPosition, piece)
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
-	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
+	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.queryArgs, args) {
 		answered, err := e.rows.Each(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
 		if answered || err != nil {
 			return rows < piece, err
 		}
 	}
 	if t.isRemote() && l.UpcomingLanes != nil {
-		return t.readAhead.Find(l, t.ReadLimit(math.MaxInt32, t.s.typicalJobBytes), t.readLanes, each)
+		return t.readAhead.Find(l, t.ReadLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLanes, handleRow)
 	}
 	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, scanLaneSQL(records.ColumnsOf(l.Scope)),
 		args...)
@@ -131,9 +130,9 @@ func (t *Tx) scanPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 
 // readLanes reads the next jobs of several lanes from the server. It does not write the changed lanes first, since
 // it only reads jobs.
-func (t *Tx) readLanes(starts []readahead.Start, size int) ([]readahead.LaneJobs, error) {
+func (t *Tx) readLanes(starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	if err := t.EnsureBegun(); err != nil {
 		return nil, err
 	}
-	return t.s.shared.ReadLanes(t, starts, size)
+	return t.engine.shared.ReadLanes(t, starts, jobsPerLane)
 }

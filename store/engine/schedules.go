@@ -13,7 +13,7 @@ import (
 )
 
 // PutSchedule implements store.Schedules. It stores a new schedule, or replaces one.
-func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
+func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (newSchedule store.Schedule, err error) {
 	put := p.Schedule
 	draft, input, err := records.EncodeScheduleDraft(put.Draft)
 	if err != nil {
@@ -21,21 +21,21 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 	}
 	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
 	err = e.Do(ctx, Prompt, func(t *Tx) error {
-		if err := t.s.space.CheckSpace(); err != nil {
+		if err := t.engine.space.CheckSpace(); err != nil {
 			return err
 		}
 		old := t.readStoredSchedule(put.Name)
-		own := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
+		own := t.queryInt(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.UID), put.Name)
 		switch {
-		case old.gen != p.ReplacedGeneration:
+		case old.generation != p.ReplacedGeneration:
 			return store.ErrScheduleChanged
 		case own >= store.MaxSchedules:
 			return store.ErrTooManySchedules
 		}
 		more := bytes
 		if old.uid == put.UID {
-			more -= old.bytes
+			more -= old.storedBytes
 		}
 		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesPerUser); err != nil {
 			return err
@@ -45,18 +45,21 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		if err := t.rules.CheckDrafts([]queue.Job{first}, put.UID); err != nil {
 			return err
 		}
-		stored = put
-		stored.Generation = t.s.mem.nextEvent
-		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
+		newSchedule = put
+		newSchedule.Generation = t.engine.mem.nextEvent
+		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at,
+				next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
-			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
+			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron,
+			zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
+			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at,
+			next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
-			put.Name, stored.Generation, int64(put.UID), put.Cron, put.TimeZone, put.Jitter.Milliseconds(), string(put.CatchUp),
-			string(put.Overlap), records.BoolToInt(put.AtBoot), put.BootID,
+			put.Name, newSchedule.Generation, int64(put.UID), put.Cron, put.TimeZone, put.Jitter.Milliseconds(),
+			string(put.CatchUp), string(put.Overlap), records.BoolToInt(put.AtBoot), put.BootID,
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
 			bytes)
-		t.AddUserBytes(old.uid, -old.bytes, 0)
+		t.AddUserBytes(old.uid, -old.storedBytes, 0)
 		t.AddUserBytes(put.UID, bytes, 0)
 		if put.PausedAt != 0 {
 			t.SetScheduleState(&put)
@@ -64,26 +67,26 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		t.WakeAt(put.DueAt)
 		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
 	})
-	return stored, err
+	return newSchedule, err
 }
 
 // storedSchedule holds the columns of a schedule that are needed to change it.
 type storedSchedule struct {
-	gen   int64 // generation of the schedule; 0 if there is no schedule with the name
-	uid   int
-	bytes int64 // bytes that count toward the user's quota
+	generation  int64 // generation of the schedule; 0 if there is no schedule with the name
+	uid         int
+	storedBytes int64 // bytes that count toward the user's quota
 }
 
 // readStoredSchedule reads these columns.
 func (t *Tx) readStoredSchedule(name string) (s storedSchedule) {
-	database.First(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
+	database.FirstRow(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
 		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
 	return s
 }
 
 // Schedule implements rules.Schedules. It reads a schedule.
 func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
-	found, err := database.First(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
+	found, err := database.FirstRow(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
 		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
 	if err == nil && !found {
 		err = reads.NoScheduleError(name)
@@ -94,14 +97,16 @@ func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 // SetScheduleState implements rules.Schedules. It writes a schedule's times, boot id and pause.
 func (t *Tx) SetScheduleState(s *store.Schedule) error {
 	return t.Exec(
-		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
+		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ?
+			WHERE name = ?`,
 		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), uidOrNull(s.PausedBy), s.Note, s.Name)
 }
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a schedule, newest first.
 func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
 	return t.readJobs(
-		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
+		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`,
+		schedule)
 }
 
 // AddOccurrenceRecord implements rules.Schedules. It records the outcome of an occurrence, and deletes the
@@ -112,7 +117,9 @@ func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) erro
 		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID, uidOrNull(r.RequestedBy),
 		r.Note)
 	return t.Exec(
-		`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxOccurrenceRecords))
+		`DELETE FROM schedule_runs WHERE name = ?
+			AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`,
+		schedule, schedule, int64(store.MaxOccurrenceRecords))
 }
 
 // IDTaken implements rules.Jobs. It reports whether any job has the id, including jobs of staged batches.
@@ -122,19 +129,19 @@ func (t *Tx) IDTaken(id string) (bool, error) {
 }
 
 // RemoveSchedule removes a schedule and the records of its occurrences.
-func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		old := t.readStoredSchedule(name)
 		switch {
-		case old.gen == 0:
+		case old.generation == 0:
 			return reads.NoScheduleError(name)
-		case old.gen != gen:
+		case old.generation != generation:
 			return store.ErrScheduleChanged
 		}
-		t.AddUserBytes(old.uid, -old.bytes, 0)
+		t.AddUserBytes(old.uid, -old.storedBytes, 0)
 		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
 		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
-		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &by, Schedule: name})
+		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &byUID, Schedule: name})
 	})
 }
 
@@ -168,28 +175,28 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 }
 
 // RunOccurrences carries out and records occurrences of a schedule.
-func (e *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
+func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (fired store.OccurrenceResult,
 	err error) {
-	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (fired store.OccurrenceResult, err error) {
-		if err := t.s.space.CheckSpace(); err != nil && len(f.Occurrences) > 0 {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (fired store.OccurrenceResult, err error) {
+		if err := t.engine.space.CheckSpace(); err != nil && len(request.Occurrences) > 0 {
 			return fired, err
 		}
-		return t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
-			return t.enqueueScheduledJob(&f, draft)
+		return t.rules.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
+			return t.enqueueScheduledJob(&request, draft)
 		})
 	})
 }
 
 // enqueueScheduledJob enqueues a job of a schedule. If another job has the job's unique key, it returns an error and
 // stores nothing.
-func (t *Tx) enqueueScheduledJob(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
+func (t *Tx) enqueueScheduledJob(request *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := encodeAllTexts(drafts)
 	if err != nil {
 		return 0, "", err
 	}
-	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, MaxPending: f.MaxPending,
-		MaxPendingPerUser: f.MaxPendingPerUser, MaxBytesPerUser: f.MaxBytesPerUser}, list)
+	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, MaxPending: request.MaxPending,
+		MaxPendingPerUser: request.MaxPendingPerUser, MaxBytesPerUser: request.MaxBytesPerUser}, list)
 	if err != nil {
 		return 0, "", err
 	}
@@ -198,5 +205,5 @@ func (t *Tx) enqueueScheduledJob(f *store.OccurrenceRequest, draft queue.Job) (s
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
 	// Record the owner only here, after the job was accepted.
-	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, f.Owner)
+	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, request.Owner)
 }

@@ -12,9 +12,9 @@ import (
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
 func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return readInWriter(ctx, e, func(t *Tx) (next store.Simulation, err error) {
+	return readWriterMemory(ctx, e, func(t *Tx) (simulation store.Simulation, err error) {
 		err = t.WithSavepoint(func() (err error) {
-			if next, err = t.rules.Simulate(n); err == nil {
+			if simulation, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
 			}
 			return err
@@ -22,7 +22,7 @@ func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 		if err == errSimulated {
 			err = nil
 		}
-		return next, err
+		return simulation, err
 	})
 }
 
@@ -32,15 +32,15 @@ var errSimulated = errors.New("simulation only")
 // WithSavepoint implements rules.Savepoints. It runs a part of the transaction, and undoes it if the part
 // returns an error.
 func (t *Tx) WithSavepoint(part func() error) error {
-	t.WriteNamed()
+	t.WriteNamingCounts()
 	t.Exec(`SAVEPOINT part`)
-	m, s := t.s.mem, t.s
+	m, s := t.engine.mem, t.engine
 	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCounts{}
 	for _, q := range m.lanes.Queues {
 		counts[q] = q.StoredCounts()
 	}
 	was, undo := *t, len(t.undo)
-	back := s.rechecks.SaveDirtyGates()
+	back := s.gateRechecks.SaveDirtyGates()
 	err := part()
 	if err == nil {
 		return t.Exec(`RELEASE part`)

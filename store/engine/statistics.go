@@ -7,9 +7,10 @@ import (
 
 // statistics returns the writer of the transaction's statistics.
 func (t *Tx) statistics() *statistics.Writer {
-	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.s.mem.statistics, Cache: &t.s.minute,
+	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.engine.mem.statistics,
+		Cache: &t.engine.minuteStats,
 		HasRule: func(name string) bool {
-			q := t.s.mem.lanes.Queues[name]
+			q := t.engine.mem.lanes.Queues[name]
 			return q != nil && q.Rule != store.DefaultQueueRule
 		}}
 }

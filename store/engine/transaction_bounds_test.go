@@ -15,44 +15,44 @@ import (
 // countChangedRows counts the rows that each transaction changes. The returned function reports the highest number
 // of rows that a transaction has changed since the function's last call, and how many transactions have changed
 // any.
-func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
+func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
 		if err := s.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var before, worst int64
-	var begun int
+	var changesBefore, maxRows int64
+	var transactionCount int
 	clock := s.now
 	hook := func() queue.Millis { // each transaction begins by reading the clock
 		n, err := s.conn.QueryNumber(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
 		}
-		if n > before {
-			worst, before = max(worst, n-before), n
-			begun++
+		if n > changesBefore {
+			maxRows, changesBefore = max(maxRows, n-changesBefore), n
+			transactionCount++
 		}
 		return clock()
 	}
 	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = hook; return nil })
 	return func() (int64, int) {
 		idle()
-		rows, n := worst, begun
-		worst, begun = 0, 0
+		rows, n := maxRows, transactionCount
+		maxRows, transactionCount = 0, 0
 		return rows, n
 	}
 }
 
-// stage sends n jobs to a batch, 1,000 in each frame. If named is set, the jobs have ids that a user chose.
-func stage(t *testing.T, s *Store, batch string, n int, named bool) {
+// stageJobs sends n jobs to a batch, 1,000 in each frame. If withIDs is set, the jobs have ids that a user chose.
+func stageJobs(t *testing.T, s *Store, batch string, n int, withIDs bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))
 		for i := range drafts {
 			drafts[i] = draft()
-			if named {
+			if withIDs {
 				drafts[i].ID = fmt.Sprintf("%s-%d", batch, from+i)
 			}
 		}
@@ -69,7 +69,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
-			b, _ := t.s.mem.findOpenBatch(0, "e")
+			b, _ := t.engine.mem.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
@@ -117,9 +117,9 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 }
 
 // applyBatch moves a committed batch into the queue.
-func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
+func applyBatch(t *testing.T, s *Store, receipt store.Receipt) {
 	t.Helper()
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
 }
 
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
@@ -174,23 +174,23 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			now = now.Add(2 * store.IdempotencyKeyRetention)
 		}, func() {
 			promote()
-			if n := number(t, s, `SELECT count(*) FROM keys`); n != 0 {
+			if n := queryNumber(t, s, `SELECT count(*) FROM keys`); n != 0 {
 				t.Errorf("%d keys remain", n)
 			}
 		}, promoteStep, many / promoteStep},
-		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
+		{"a batch, staged", func() {}, func() { stageJobs(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
 			var err error
 			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
 				t.Fatal(err)
 			}
 		}, func() { applyBatch(t, s, committed) }, 3 * 1000, many / 1000},
-		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
+		{"a batch, given up", func() { stageJobs(t, s, "b", many, true) }, func() {
 			if err := s.AbortBatch(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
-		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StagingTimeout) }, promote,
+		{"a batch, forgotten", func() { stageJobs(t, s, "c", many, true); now = now.Add(2 * store.StagingTimeout) }, promote,
 			1000,
 			many / 1000},
 	} {
@@ -221,9 +221,9 @@ func TestNoTransactionIsLarge(t *testing.T) {
 func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	stage(t, s, "a", 3000, true)
+	stageJobs(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
-		b, _ := t.s.mem.findOpenBatch(0, "a")
+		b, _ := t.engine.mem.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
 		t.removeNextFrame(b.number)
 		return nil
@@ -257,8 +257,10 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	seq := enqueueFor(t, s, 1, 1)[0]
 	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(many))
 	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error, output, output_bytes)
-		SELECT 1, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '', zeroblob(iif(i > 2500, 60000, 0)), iif(i > 2500, 60000, 0) FROM n`, int64(many))
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted,
+			cpu_us, peak_rss, leftovers, dropped, error, output, output_bytes)
+		SELECT 1, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '', zeroblob(iif(i > 2500, 60000, 0)),
+			iif(i > 2500, 60000, 0) FROM n`, int64(many))
 	damageRow(t, s, `UPDATE meta SET output_bytes = 6000000`)
 	s.Close()
 	s = openStore(t, dir)
@@ -285,7 +287,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	if rows, n := most(); rows > removedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
-	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
+	if n := queryNumber(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
 		s.Counts().OutputBytes != 0 {
 		t.Errorf("%d rows and %d bytes of output remain", n, s.Counts().OutputBytes)
 	}
@@ -307,7 +309,8 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 	}
 	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(each))
 	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted,
+			cpu_us, peak_rss, leftovers, dropped, error)
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := countChangedRows(t, s)
 	most()
@@ -319,7 +322,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		t.Errorf("%d rows were changed", rows)
 	}
 	promoteAll(t, s)
-	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
+	if n := queryNumber(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
 		t.Errorf("%d rows remain", n)
 	}
 	expectNoFaults(t, s, "at last")
@@ -334,7 +337,7 @@ func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	const many = 2000 // more than one transaction can handle; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
-	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
+	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.now = func() queue.Millis { return now + 2 }; return nil })
 	most := countChangedRows(t, s)
 	most()
 	jobs, err := s.Await(t.Context(), 1)

@@ -11,21 +11,21 @@ import (
 )
 
 // TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user's
-// bytes are above keep.
-func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
-		list, enough := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
+// bytes are above maxBytes.
+func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
+	return doWithResult(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
+		list, enough := t.removableParts(uid, t.engine.mem.users[uid].totalBytes()-maxBytes, maxOutputsPerStep)
 		t.removeParts(uid, list)
 		return !enough && len(list) == maxOutputsPerStep, t.err
 	})
 }
 
 // TrimUserData implements rules.History. It removes inputs and outputs of a user inside the transaction.
-func (t *Tx) TrimUserData(uid int, keep int64) error {
+func (t *Tx) TrimUserData(uid int, maxBytes int64) error {
 	if t.hasUnconfirmedPrewrite(uid) { // a prewritten attempt is in the database, but not yet in the counts
 		return errPrewrite
 	}
-	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
+	needed, limit := t.engine.mem.users[uid].totalBytes()-maxBytes, store.RemovalLimit(t.examinedCount)
 	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts suffice
 	if !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
 		list, enough = t.removableParts(uid, needed, limit)
@@ -44,18 +44,18 @@ type removablePart struct {
 	endedAt int64 // when the job ended; 0 if it has not ended
 }
 
-// removableParts lists up to limit parts of a user's jobs that can be removed, until they add up to the needed
-// bytes; enough reports whether they do. The parts of jobs that have not ended come first. Ended jobs follow,
+// removableParts lists up to limit parts of a user's jobs that can be removed, until they add up to neededBytes;
+// isEnough reports whether they do. The parts of jobs that have not ended come first. Ended jobs follow,
 // in the order in which they ended. The input of each job comes before its outputs. Each of the two queries
 // reads at most limit rows, in the order of an index.
-func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removablePart, enough bool) {
-	if needed <= 0 {
+func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []removablePart, isEnough bool) {
+	if neededBytes <= 0 {
 		return nil, true
 	}
 	read := func(query string) {
-		missing := needed
+		missing := neededBytes
 		t.Query(func(r database.Row) (bool, error) {
-			list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
+			parts = append(parts, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
 			missing -= r.Num(2)
 			return missing > 0, nil
 		}, query, int64(uid), int64(limit))
@@ -67,20 +67,20 @@ func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removableP
 		FROM jobs INDEXED BY jobs_user_outputs
 		CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 		WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
-	slices.SortFunc(list, func(a, b removablePart) int {
+	slices.SortFunc(parts, func(a, b removablePart) int {
 		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.attempt, b.attempt))
 	})
-	list = list[:min(len(list), limit)]
-	for i := range list {
-		if needed -= list[i].bytes; needed <= 0 {
-			return list[:i+1], true
+	parts = parts[:min(len(parts), limit)]
+	for i := range parts {
+		if neededBytes -= parts[i].bytes; neededBytes <= 0 {
+			return parts[:i+1], true
 		}
 	}
-	return list, false
+	return parts, false
 }
 
-func (t *Tx) removeParts(uid int, list []removablePart) {
-	for _, part := range list {
+func (t *Tx) removeParts(uid int, parts []removablePart) {
+	for _, part := range parts {
 		if part.attempt == 0 {
 			t.removeInput(uid, part)
 		} else {
@@ -93,7 +93,7 @@ func (t *Tx) removeParts(uid int, list []removablePart) {
 // ends in ]} if it has only an environment; see records.EncodeInput.
 func (t *Tx) removeInput(uid int, part removablePart) {
 	parts := queue.InputParts(0)
-	database.First(t, func(r database.Row) {
+	database.FirstRow(t, func(r database.Row) {
 		if r.Text(0) == `{"env":` {
 			parts |= queue.InputEnv
 		}
@@ -108,14 +108,15 @@ func (t *Tx) removeInput(uid int, part removablePart) {
 // DeleteOldestAttempt implements rules.History. It deletes the oldest attempt record of a leased job.
 func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
-	database.First(t, func(r database.Row) {
+	database.FirstRow(t, func(r database.Row) {
 		// The caller counts the size of the new record. Here the size of the deleted record is subtracted.
 		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
-	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
+	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts
+		WHERE seq = ? ORDER BY n LIMIT 1`, seq)
 	if n == 0 {
 		return t.err
 	}
-	t.trim(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
+	t.trimOutputs(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
 		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n)
 	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n)
 	changed := *t.Lease(seq)

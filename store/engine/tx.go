@@ -21,7 +21,7 @@ func (t *Tx) Now() queue.Millis { return t.startTime }
 // Order implements rules.Settings. It returns the settings from which ranks are computed. reranking is true
 // while some ranks follow earlier settings.
 func (t *Tx) Order() (o queue.Order, reranking bool) {
-	return t.s.mem.order, t.s.mem.ranking.state != 0
+	return t.engine.mem.order, t.engine.mem.ranking.state != 0
 }
 
 // fenceStep is the maximum by which a claim raises a fence. A fence is the number of a lease. The step is
@@ -30,39 +30,39 @@ func (t *Tx) Order() (o queue.Order, reranking bool) {
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
-func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
+func (t *Tx) FenceStep() int64 { return 1 + t.engine.rng.Int64N(fenceStep) }
 
 // Counts implements rules.Counters. It returns the counts of all jobs.
 func (t *Tx) Counts() rules.Counts {
-	m := &t.s.mem
-	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committedJobs,
+	m := &t.engine.mem
+	return rules.Counts{Waiting: store.Counts{States: m.jobCounts}.Waiting() + m.committedJobs,
 		EnqueuedTotal: m.enqueuedTotal}
 }
 
 // UserCounts implements rules.Counters. It returns the counts of one user.
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
-	u := t.s.mem.users[uid]
-	return rules.UserCounts{Waiting: u.waiting, StagedJobs: u.stagedJobs, Hooks: u.hooks, Leased: u.leased,
+	u := t.engine.mem.users[uid]
+	return rules.UserCounts{Waiting: u.waitingJobs, StagedJobs: u.stagedJobs, Hooks: u.waitingHooks, Leased: u.leasedJobs,
 		Bytes:       u.totalBytes(),
 		OutputBytes: u.outputBytes}
 }
 
 // Hooks implements rules.Settings. It returns which hooks are created, and when.
-func (t *Tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
+func (t *Tx) Hooks() *store.Hooks { return &t.engine.mem.hooks }
 
 // FormerOwnerUID implements rules.Jobs. It returns the uid below 0 that a job gets after its lease, or 0 if it
 // keeps its uid.
 func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
-	if d := t.s.mem.disownmentOf(uid, seq); d != nil {
-		return d.former
+	if d := t.engine.mem.disownmentOf(uid, seq); d != nil {
+		return d.formerUID
 	}
 	return 0
 }
 
-// Job implements rules.Jobs. It reads the given part of a job.
-func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
-	columns := records.ColumnsOf(part)
-	found, err := database.First(t, func(r database.Row) {
+// Job implements rules.Jobs. It reads the part of a job that scope selects.
+func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
+	columns := records.ColumnsOf(scope)
+	found, err := database.FirstRow(t, func(r database.Row) {
 		// Count the whole row, because SQLite moves the whole row when the row changes.
 		t.readBytes += int(r.Num(records.ColumnCount(columns)))
 		j = records.ReadRulesJob(r, columns)
@@ -73,16 +73,16 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	return j, err
 }
 
-// readJobs reads up to limit jobs, without their settings. The caller passes the part of the query that follows
-// FROM: the table, the condition and the order.
-func (t *Tx) readJobs(limit int, from string, args ...any) ([]rules.Job, error) {
+// readJobs reads up to limit jobs, without their settings. fromClause is the part of the query that follows FROM:
+// the table, the condition and the order.
+func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, error) {
 	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
-		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
+		`SELECT `+records.HeadColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
 // Insert implements rules.Jobs. It stores a new job.
-func (t *Tx) Insert(j *rules.Job, draft int) error {
-	text := &t.drafts[draft]
+func (t *Tx) Insert(j *rules.Job, draftNumber int) error {
+	text := &t.drafts[draftNumber]
 	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
 		return err
@@ -90,13 +90,13 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 	t.discardPrefetchedRows()
 	j.StoredBytes = text.Size(j.ParentCount)
 	t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for,
+		stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
-		int64(j.AgingSince), j.ArrivalNumber,
-		int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID), int64(
-			j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
+		int64(j.AgingSince), j.ArrivalNumber, int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID),
+		int64(j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
 		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.InlineInput())
 	if text.InlineInput() == nil {
 		t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
@@ -107,8 +107,10 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Jobs. It writes the row of a stored job. Other methods of this file write only a few
 // columns of the row.
 func (t *Tx) Put(j *rules.Job) error {
-	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
+	const updateSQL = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?,
+		attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?,
+		exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
 	if j.LastAttempt != "" && j.State != queue.Completed {
 		t.insertLastAttempt(j)
@@ -119,20 +121,21 @@ func (t *Tx) Put(j *rules.Job) error {
 	t.noteWrite(j)
 	args := records.RowArgs(j)
 	if j.WriteScope == rules.WriteRow {
-		return t.WriteRow(set+` WHERE seq = ?`, append(args, j.Seq)...)
+		return t.WriteRow(updateSQL+` WHERE seq = ?`, append(args, j.Seq)...)
 	}
 	text, err := records.EncodeTexts(j.Execution)
 	if err != nil {
 		return err
 	}
 	if j.WriteScope == rules.WriteTerms {
-		return t.Exec(set+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
+		return t.Exec(updateSQL+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
 	}
 	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
 		return err
 	}
-	all := set + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?, hooks = ?, parents = ? WHERE seq = ?`
+	all := updateSQL + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?,
+		hooks = ?, parents = ? WHERE seq = ?`
 	t.Exec(all, append(args, text.Terms, text.Labels, text.InlineInput(), j.Queue, demands, j.Unique,
 		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...)
 	return t.writeInput(j.Seq, &text)
@@ -161,7 +164,7 @@ func (t *Tx) subtractOutput(seq, bytes int64) {
 		t.PutLease(&changed)
 	}
 	name, kept := "", false
-	database.First(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
+	database.FirstRow(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
 		name, kept = r.Text(0), r.Num(1) != 0
 		t.AddUserBytes(int(r.Num(2)), 0, -bytes)
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
@@ -173,12 +176,12 @@ func (t *Tx) subtractOutput(seq, bytes int64) {
 
 // writeInput stores a job's env and stdin in the table inputs. If they fit into the job's row, it removes them
 // from that table instead.
-func (t *Tx) writeInput(seq int64, text *records.Texts) error {
-	if text.InlineInput() != nil {
+func (t *Tx) writeInput(seq int64, texts *records.Texts) error {
+	if texts.InlineInput() != nil {
 		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 	}
 	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
-		seq, text.Input)
+		seq, texts.Input)
 }
 
 // removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
@@ -188,9 +191,9 @@ func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
 }
 
 // AddAttempt implements rules.History. It records an attempt of a job.
-func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
-	d, a := &e.Decision, &e.Attempt
-	if j.LastAttempt = records.EncodePlainAttempt(e); j.LastAttempt != "" {
+func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
+	d, a := &settlement.Decision, &settlement.Attempt
+	if j.LastAttempt = records.EncodePlainAttempt(settlement); j.LastAttempt != "" {
 		return nil
 	}
 	kept := store.OutputSize(a)
@@ -199,17 +202,17 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		size = a.OutputBytes // a negative size encodes why the output was not kept
 	}
 	if t.prewrite.inProgress() {
-		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.StartedAttempts}
+		t.prewrite.attempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
 	} else {
-		t.s.mem.outputBytes += kept
-		if there, err := t.prewrite.confirmAttempt(j, e); there || err != nil {
+		t.engine.mem.outputBytes += kept
+		if there, err := t.prewrite.confirmAttempt(j, settlement); there || err != nil {
 			return err
 		}
 	}
-	row := e.Attempt
-	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, e.Fence, size
+	row := settlement.Attempt
+	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, settlement.Fence, size
 	row.Reason, row.Error, row.Counted = d.Reason, d.Error, d.UsesAttempt
-	return t.insertAttempt(e.Seq, &row)
+	return t.insertAttempt(settlement.Seq, &row)
 }
 
 // AddDeletableOutput implements rules.History. It adds an output file to the table garbage, which lists the
@@ -220,8 +223,8 @@ func (t *Tx) AddDeletableOutput(ref, node string) error {
 
 // AddEvent implements rules.History. It adds an event about a job.
 func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
-	n := t.s.mem.nextEvent
-	t.s.mem.nextEvent++
+	n := t.engine.mem.nextEvent
+	t.engine.mem.nextEvent++
 	if j == nil {
 		j = &noJob
 	}
@@ -241,19 +244,20 @@ func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail
 var noJob queue.Job
 
 // CountEnqueued implements rules.Counters. It counts an enqueued job.
-func (t *Tx) CountEnqueued() { t.s.mem.enqueuedTotal++ }
+func (t *Tx) CountEnqueued() { t.engine.mem.enqueuedTotal++ }
 
 // CountTransition implements rules.Counters. It counts the change of a job from one state to another.
-func (t *Tx) CountTransition(j *rules.Job, from, to queue.State) {
-	m := &t.s.mem
-	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
-	m.counts[to]++
-	m.counts[0] = 0
-	if from.Waiting() != to.Waiting() {
-		n := records.BoolToInt(to.Waiting()) - records.BoolToInt(from.Waiting())
-		t.changeUser(j.UID, func(u *user) { u.waiting += n })
+func (t *Tx) CountTransition(j *rules.Job, oldState, newState queue.State) {
+	m := &t.engine.mem
+	// The count may be 0, because a damaged row may have another state than the one that was counted.
+	m.jobCounts[oldState] = max(0, m.jobCounts[oldState]-1)
+	m.jobCounts[newState]++
+	m.jobCounts[0] = 0
+	if oldState.Waiting() != newState.Waiting() {
+		n := records.BoolToInt(newState.Waiting()) - records.BoolToInt(oldState.Waiting())
+		t.changeUser(j.UID, func(u *user) { u.waitingJobs += n })
 		if j.HookEvents&queue.IsHook != 0 {
-			t.changeUser(j.HookUID, func(u *user) { u.hooks += n })
+			t.changeUser(j.HookUID, func(u *user) { u.waitingHooks += n })
 		}
 		t.countWaitingIn(j.Queue, j.UID, n)
 	}
@@ -277,15 +281,17 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 }
 
 // AddUserBytes implements rules.Counters. It changes the counted bytes of a user.
-func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
-	if stored != 0 || outputs != 0 {
-		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })
+func (t *Tx) AddUserBytes(uid int, storedBytes, outputBytes int64) {
+	if storedBytes != 0 || outputBytes != 0 {
+		t.changeUser(uid, func(u *user) {
+			u.storedBytes, u.outputBytes = u.storedBytes+storedBytes+outputBytes, u.outputBytes+outputBytes
+		})
 	}
 }
 
 // Lease implements rules.Leases. It returns the lease of a job, or nil.
 func (t *Tx) Lease(seq int64) *rules.Lease {
-	l, err := t.loadFullLease(t.s.mem.leases[seq])
+	l, err := t.loadFullLease(t.engine.mem.leases[seq])
 	t.err = cmp.Or(t.err, err)
 	return l
 }
@@ -293,7 +299,7 @@ func (t *Tx) Lease(seq int64) *rules.Lease {
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
 	t.reservationsChanged = true
-	leases, seq := t.s.mem.leases, l.Job.Seq
+	leases, seq := t.engine.mem.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
 	t.leaseSeqs = append(t.leaseSeqs, seq)
@@ -318,7 +324,7 @@ func (t *Tx) PutLease(l *rules.Lease) {
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.reservationsChanged = t.reservationsChanged || !l.Running
-	leases := t.s.mem.leases
+	leases := t.engine.mem.leases
 	delete(leases, l.Job.Seq)
 	t.leaseSeqs = append(t.leaseSeqs, l.Job.Seq)
 	t.noteReservedChange(l)
@@ -341,9 +347,9 @@ func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.s.mem.gates.UsedUnits
+	used := t.engine.mem.gates.UsedUnits
 	for _, n := range l.Needs {
-		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
+		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.engine.node {
 			continue
 		}
 		old := used[n.Gate]
@@ -357,8 +363,8 @@ func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	}
 }
 
-// maxClaimBlock is the largest number of jobs for which a claim allocates memory in advance.
-const maxClaimBlock = 64
+// maxPreallocatedJobs is the largest number of jobs for which a claim allocates memory in advance.
+const maxPreallocatedJobs = 64
 
 // estimateJobBytes estimates how many bytes of memory a job takes when it is read.
 func estimateJobBytes(j *queue.Job) int {

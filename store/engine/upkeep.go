@@ -22,7 +22,7 @@ func (e *Engine) Audit(ctx context.Context, a store.Audit) error {
 
 // Settings returns the stored settings, sorted by key.
 func (e *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, e, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
+	return readWriterMemory(ctx, e, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
 }
 
 func readSettings(c database.Conn) ([]store.Setting, error) {
@@ -32,17 +32,17 @@ func readSettings(c database.Conn) ([]store.Setting, error) {
 }
 
 // SetSetting stores one setting. An empty value removes the setting.
-func (e *Engine) SetSetting(ctx context.Context, set store.Setting) error {
+func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		if set.Value != "" {
+		if setting.Value != "" {
 			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
-				set.Key, set.Value, int64(set.UID), int64(t.startTime))
-		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, set.Key); n == 0 {
+				setting.Key, setting.Value, int64(setting.UID), int64(t.startTime))
+		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, setting.Key); n == 0 {
 			return err
 		}
-		return t.recordEvent(cmp.Or(set.Kind, queue.EventSettingChanged), nil,
-			queue.EventDetail{UID: &set.UID, Setting: set.Key, Value: set.EventValue()})
+		return t.recordEvent(cmp.Or(setting.Kind, queue.EventSettingChanged), nil,
+			queue.EventDetail{UID: &setting.UID, Setting: setting.Key, Value: setting.EventValue()})
 	})
 }
 
@@ -56,23 +56,24 @@ const (
 // Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	return resultOf(ctx, e, &op{class: Prompt, mayUseWholeReserve: true}, func(t *Tx) (next time.Duration, err error) {
-		e.space.MaintainReserve()
-		unfinished := false
-		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
-			t.tidyBatches, t.tidyOwners, t.recheckDueGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
-			t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
-			more, err := duty()
-			if err != nil {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt, mayUseWholeReserve: true},
+		func(t *Tx) (next time.Duration, err error) {
+			e.space.MaintainReserve()
+			unfinished := false
+			for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
+				t.tidyBatches, t.tidyOwners, t.recheckDueGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
+				t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
+				more, err := duty()
+				if err != nil {
+					return 0, err
+				}
+				unfinished = unfinished || more
+			}
+			if err := t.rules.OpenLanes(); err != nil || unfinished || e.gateRechecks.DirtyGateCount() > 0 {
 				return 0, err
 			}
-			unfinished = unfinished || more
-		}
-		if err := t.rules.OpenLanes(); err != nil || unfinished || e.rechecks.DirtyGateCount() > 0 {
-			return 0, err
-		}
-		return t.nextDue()
-	})
+			return t.timeUntilDue()
+		})
 }
 
 // makeDueReady makes due jobs ready, up to moveStep of them.
@@ -91,7 +92,7 @@ func (t *Tx) makeDueReady() (more bool, err error) {
 // are stored in the order of their age, so the age of the first one shows whether any must be deleted.
 func (t *Tx) deleteOldKeys() (more bool, err error) {
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
-	oldest := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+	oldest := t.queryInt(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if oldest == 0 || oldest >= before {
 		return false, t.err
 	}
@@ -102,9 +103,9 @@ func (t *Tx) deleteOldKeys() (more bool, err error) {
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *Tx) cancelExpired() (more bool, err error) {
-	list, err := t.readJobs(moveStep+len(t.s.mem.leases), `jobs INDEXED BY jobs_expiry
+	list, err := t.readJobs(moveStep+len(t.engine.mem.leases), `jobs INDEXED BY jobs_expiry
 		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
-	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.s.mem.leases[j.Seq] != nil })
+	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.engine.mem.leases[j.Seq] != nil })
 	list = list[:min(len(list), moveStep)]
 	for i := range list {
 		if t.rules.HookBytes >= rules.MaxHookBytes {
@@ -117,24 +118,24 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// nextDue returns how long to wait until something is due, at most an hour.
-func (t *Tx) nextDue() (time.Duration, error) {
-	timer := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
-	due := earliest(t.nextResume(), queue.Millis(timer))
+// timeUntilDue returns how long to wait until something is due, at most an hour.
+func (t *Tx) timeUntilDue() (time.Duration, error) {
+	timer := t.queryInt(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	due := earlierTime(t.nextResume(), queue.Millis(timer))
 	t.Query(func(r database.Row) (bool, error) {
-		_, leased := t.s.mem.leases[r.Num(1)]
+		_, leased := t.engine.mem.leases[r.Num(1)]
 		if !leased {
-			due = earliest(due, queue.Millis(r.Num(0)))
+			due = earlierTime(due, queue.Millis(r.Num(0)))
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
-		ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
+		ORDER BY expires_at LIMIT ?`, int64(1+len(t.engine.mem.leases)))
 	opens, err := t.NextDue()
 	if err != nil {
 		return 0, err
 	}
-	due = earliest(due, queue.Millis(opens))
-	t.s.mem.nextDue = due
+	due = earlierTime(due, queue.Millis(opens))
+	t.engine.mem.nextTimerAt = due
 	if due == 0 {
 		return time.Hour, nil
 	}
@@ -144,7 +145,7 @@ func (t *Tx) nextDue() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (refs []string, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so it cannot begin during this one.
 		if e.copyInProgress.Load() {
 			return nil, nil

@@ -10,47 +10,49 @@ import (
 )
 
 // HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
-func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
+func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
+	return t.engine.mem.lanes.Queue(q.Name).HasSeveralUsers()
+}
 
 // EachContender implements rules.UserTurns. It passes the best open lane of every user in a queue to the
 // callback.
-func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, lastTurn int64)) {
-	ls := t.s.mem.lanes
-	ls.Contenders(ls.Queue(q.Name), each)
+func (t *Tx) EachContender(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
+	ls := t.engine.mem.lanes
+	ls.Contenders(ls.Queue(q.Name), visit)
 }
 
 // RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user, and returns the turn.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
-	q, m := t.s.mem.lanes.Queue(rulesQueue.Name), &t.s.mem
+	q, m := t.engine.mem.lanes.Queue(rulesQueue.Name), &t.engine.mem
 	m.claimCount++
 	turn := rules.UserTurn{Number: m.claimCount, Previous: q.LastTurns[uid]}
 	t.setLastTurn(q, uid, turn.Number)
-	if int64(len(q.LastTurns)) > 2*turnsRemembered { // forget older turns: a user without a turn goes first anyway
-		old := m.claimCount - turnsRemembered
+	if int64(len(q.LastTurns)) > 2*maxRememberedTurns { // forget older turns: a user without a turn goes first anyway
+		old := m.claimCount - maxRememberedTurns
 		t.afterCommit = append(t.afterCommit, func() {
-			maps.DeleteFunc(q.LastTurns, func(_ int, at int64) bool { return at < old })
+			maps.DeleteFunc(q.LastTurns, func(_ int, turnNumber int64) bool { return turnNumber < old })
 		})
 	}
 	return turn
 }
 
-// turnsRemembered is the number of the node's last turns whose users are remembered.
-const turnsRemembered = 1000
+// maxRememberedTurns is the number of the node's last turns whose users are remembered.
+const maxRememberedTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
-	if q := t.s.mem.lanes.Queue(rulesQueue.Name); turn.Number > q.FixedTurns {
+	if q := t.engine.mem.lanes.Queue(rulesQueue.Name); turn.Number > q.FixedTurns {
 		t.setLastTurn(q, uid, min(q.LastTurns[uid], turn.Previous))
 	}
 }
 
 // setLastTurn sets the number of a user's last turn in a queue.
-func (t *Tx) setLastTurn(q *lanes.Queue, uid int, at int64) {
+func (t *Tx) setLastTurn(q *lanes.Queue, uid int, turnNumber int64) {
 	old := q.LastTurns[uid]
 	if q.LastTurns == nil {
 		q.LastTurns = map[int]int64{}
 	}
-	q.LastTurns[uid] = at
+	q.LastTurns[uid] = turnNumber
 	t.undo = append(t.undo, func() { q.LastTurns[uid] = old })
 	t.publishTurns(q)
 }
@@ -63,7 +65,7 @@ func (t *Tx) publishTurns(q *lanes.Queue) {
 }
 
 // refreshStaleQueues reads the open lanes of queues whose lanes in memory are out of date.
-func (t *Tx) refreshStaleQueues() error { return t.s.mem.lanes.Refresh(t.readStaleLanes) }
+func (t *Tx) refreshStaleQueues() error { return t.engine.mem.lanes.Refresh(t.readStaleLanes) }
 
 // readStaleLanes reads the stale open lanes with demands of a queue. It uses one query for each user. On a server,
 // where each query takes a round trip, it uses a single query.
@@ -90,8 +92,8 @@ func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	if !q.Stale {
 		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUsers))
 	}
-	here := slices.Collect(maps.Keys(t.s.mem.lanes.ClosedHere))
-	return t.s.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
+	here := slices.Collect(maps.Keys(t.engine.mem.lanes.ClosedHere))
+	return t.engine.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
 // readNextOpenLanes reads the first open lanes of the lowest uid that meets a condition, and returns that uid. It

@@ -11,33 +11,33 @@ import (
 
 // user holds the counts of one user in the writer's memory.
 type user struct {
-	waiting     int64 // number of waiting jobs; stored in the table users
-	hooks       int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
-	leased      int   // number of leased jobs
-	stagedJobs  int64 // number of jobs of batches, without those already in the queue
-	batches     int   // number of batches that are not committed
-	chosenIDs   int64 // number of ids that the user chose for jobs in uncommitted batches
-	bytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
-	outputBytes int64 // bytes of outputs, which the field bytes includes; stored in the same table
+	waitingJobs   int64 // number of waiting jobs; stored in the table users
+	waitingHooks  int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
+	leasedJobs    int
+	stagedJobs    int64 // number of jobs of batches, without those already in the queue
+	openBatches   int   // number of batches that are not committed
+	chosenIDCount int64 // number of ids that the user chose for jobs in uncommitted batches
+	storedBytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
+	outputBytes   int64 // bytes of outputs, which the field storedBytes includes; stored in the same table
 	// stagedBytes is the size of the user's jobs in batches, in bytes.
 	stagedBytes int64
 }
 
 // totalBytes returns how many bytes the user's jobs hold, including jobs in batches.
-func (u user) totalBytes() int64 { return u.bytes + u.stagedBytes }
+func (u user) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
 func (t *Tx) changeUser(uid int, change func(u *user)) {
 	t.saveUser(uid)
-	t.s.mem.changeUser(uid, change)
+	t.engine.mem.changeUser(uid, change)
 }
 
 // saveUser saves a user's counts, so that they can be restored if the transaction is undone.
 func (t *Tx) saveUser(uid int) {
-	if _, known := t.users[uid]; !known {
-		if t.users == nil {
-			t.users = map[int]user{}
+	if _, known := t.usersBefore[uid]; !known {
+		if t.usersBefore == nil {
+			t.usersBefore = map[int]user{}
 		}
-		t.users[uid] = t.s.mem.users[uid]
+		t.usersBefore[uid] = t.engine.mem.users[uid]
 	}
 }
 
@@ -59,12 +59,12 @@ func (m *memory) putUser(uid int, u user) {
 // countLease adds n to the number of leased jobs of a job's user and queue.
 func (t *Tx) countLease(j *rules.Job, n int) {
 	t.saveUser(j.UID)
-	t.s.mem.countLease(j.UID, j.Queue, n)
+	t.engine.mem.countLease(j.UID, j.Queue, n)
 }
 
 // countLease adds n to the numbers of leased jobs of a user and a queue.
 func (m *memory) countLease(uid int, queue string, n int) {
-	m.changeUser(uid, func(u *user) { u.leased += n })
+	m.changeUser(uid, func(u *user) { u.leasedJobs += n })
 	q := m.lanes.Queue(queue)
 	if q.Leased += n; q.Rule.Concurrency > 0 {
 		m.lanes.UpdateQueue(q)
@@ -87,69 +87,72 @@ func (m *memory) recountLeased() {
 // maxListedEntries is the maximum number of users in meta.users, and of queues in meta.queues.
 const maxListedEntries = 32
 
-// updateList adds the users or queues whose counts the transaction changed to a list in the table meta, and
-// stores the encoded list in *text. The list holds the counts of users or queues whose rows are out of date. If it
-// gets longer than maxListedEntries, updateList writes the rows of all its entries and empties it.
-func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K), entry func(K) string) {
-	if len(changed) == 0 {
+// updateList adds changedKeys, the users or queues whose counts the transaction has changed, to *listedKeys. It
+// stores the encoded list for the table meta in *listText. The list holds the counts of users or queues whose
+// rows are out of date. If it gets longer than maxListedEntries, updateList writes the rows of all its entries
+// and empties it.
+func updateList[K comparable](
+	listedKeys *[]K, listText *string, changedKeys []K, writeRow func(K), formatEntry func(K) string,
+) {
+	if len(changedKeys) == 0 {
 		return
 	}
-	keys := slices.Clip(*listed)
-	for _, k := range changed {
+	keys := slices.Clip(*listedKeys)
+	for _, k := range changedKeys {
 		if !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
 	if len(keys) > maxListedEntries {
 		for _, k := range keys {
-			write(k)
+			writeRow(k)
 		}
 		keys = nil
 	}
-	var list strings.Builder
+	var builder strings.Builder
 	for _, k := range keys {
-		list.WriteString(entry(k))
+		builder.WriteString(formatEntry(k))
 	}
-	*listed, *text = keys, list.String()
+	*listedKeys, *listText = keys, builder.String()
 }
 
 // updateUserList records the changed counts of users in meta.users, because every commit writes that row anyway.
 // See docs/decisions/0019.
 func (t *Tx) updateUserList() {
-	m := &t.s.mem
-	var changed []int
-	for uid, before := range t.users {
-		if now := m.users[uid]; now.waiting != before.waiting || now.bytes != before.bytes ||
+	m := &t.engine.mem
+	var changedUIDs []int
+	for uid, before := range t.usersBefore {
+		if now := m.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
 			now.outputBytes != before.outputBytes {
-			changed = append(changed, uid)
+			changedUIDs = append(changedUIDs, uid)
 		}
 	}
-	updateList(&m.listedUsers, &m.userList, changed, func(uid int) { t.writeUser(int64(uid), m.users[uid]) },
+	updateList(&m.listedUsers, &m.userList, changedUIDs, func(uid int) { t.writeUser(int64(uid), m.users[uid]) },
 		func(uid int) string {
 			u := m.users[uid]
-			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputBytes)
+			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waitingJobs, u.storedBytes, u.outputBytes)
 		})
 }
 
 // writeUser writes a user's row in the table users, or deletes it if its counts are 0.
 func (t *Tx) writeUser(uid int64, u user) {
-	if u.waiting == 0 && u.bytes == 0 {
+	if u.waitingJobs == 0 && u.storedBytes == 0 {
 		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return
 	}
 	t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
-		u.waiting, u.bytes, u.outputBytes)
+		u.waitingJobs, u.storedBytes, u.outputBytes)
 }
 
 // readUsers reads the users' counts.
-func (e *Engine) readUsers(all *database.QueryBatch) {
+func (e *Engine) readUsers(queries *database.QueryBatch) {
 	m := &e.mem
-	all.Each(func(r database.Row) {
-		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputBytes: r.Num(3)}
+	queries.AddEach(func(r database.Row) {
+		m.users[int(r.Num(0))] = user{waitingJobs: r.Num(1), storedBytes: r.Num(2), outputBytes: r.Num(3)}
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
-	all.Each(func(r database.Row) {
-		m.changeUser(int(r.Num(0)), func(u *user) { u.hooks = r.Num(1) })
+	queries.AddEach(func(r database.Row) {
+		m.changeUser(int(r.Num(0)), func(u *user) { u.waitingHooks = r.Num(1) })
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
@@ -162,10 +165,10 @@ func (e *Engine) loadUserCounts() error {
 	}
 	for uid, c := range counts {
 		m.listedUsers = append(m.listedUsers, uid)
-		m.changeUser(uid, func(u *user) { u.waiting, u.bytes, u.outputBytes = c.Waiting, c.Bytes, c.Outputs })
+		m.changeUser(uid, func(u *user) { u.waitingJobs, u.storedBytes, u.outputBytes = c.Waiting, c.Bytes, c.Outputs })
 	}
 	for _, l := range m.leases {
-		m.changeUser(l.Job.UID, func(u *user) { u.leased++ })
+		m.changeUser(l.Job.UID, func(u *user) { u.leasedJobs++ })
 	}
 	return nil
 }

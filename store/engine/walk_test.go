@@ -27,7 +27,7 @@ import (
 // checkMemory compares the lanes, queues and counts in memory with the tables. It returns an error if they
 // differ.
 func (e *Engine) checkMemory() error {
-	for e.rechecks.DirtyGateCount() > 0 {
+	for e.gateRechecks.DirtyGateCount() > 0 {
 		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
@@ -51,10 +51,10 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.s.mem.lanes.PlainLanes[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
+		if own := t.engine.mem.lanes.PlainLanes[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
 			l = *own
 		}
-		if gate, here := t.s.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
+		if gate, here := t.engine.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneColumnCount)
@@ -66,27 +66,27 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 // checkJobLanes returns an error for each ready job in the wrong place: not in the lane of its queue, user and
 // demands, or before the head of its lane. It ignores leased jobs.
 func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
-	var wrong error
+	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
 		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
 		made := records.DecodeDemands(r.View(5))
 		switch {
-		case t.s.mem.leases[p.Seq] != nil:
+		case t.engine.mem.leases[p.Seq] != nil:
 		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.GateSignature(made):
-			wrong = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
+			mismatch = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
-			wrong = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
+			mismatch = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
 		}
 		return true, nil
 	}, `SELECT seq, rank, lane, queue, uid, demands FROM jobs INDEXED BY jobs_ready WHERE place = 1`)
-	return errors.Join(wrong, err)
+	return errors.Join(mismatch, err)
 }
 
 // checkUsedUnits returns an error if the units in use at a gate differ from those that leases hold.
 func (t *Tx) checkUsedUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
-	for _, l := range t.s.mem.leases {
+	for _, l := range t.engine.mem.leases {
 		leased[l.Job.Queue]++
 		for _, d := range l.Job.Demands {
 			gate, err := t.EnsureGate(l.Job.UID, d)
@@ -98,10 +98,10 @@ func (t *Tx) checkUsedUnits() error {
 			}
 		}
 	}
-	if !maps.Equal(used, t.s.mem.gates.UsedUnits) {
-		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.gates.UsedUnits)
+	if !maps.Equal(used, t.engine.mem.gates.UsedUnits) {
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.engine.mem.gates.UsedUnits)
 	}
-	for name, q := range t.s.mem.lanes.Queues {
+	for name, q := range t.engine.mem.lanes.Queues {
 		if q.Leased != leased[name] {
 			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.Leased)
 		}
@@ -112,7 +112,7 @@ func (t *Tx) checkUsedUnits() error {
 // checkCounts returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
 // or if rows contradict each other.
 func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
-	m := &t.s.mem
+	m := &t.engine.mem
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
@@ -151,16 +151,16 @@ func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	}
 	users := map[int]user{}
 	err = t.Query(func(r database.Row) (bool, error) {
-		users[int(r.Num(0))] = user{waiting: r.Num(1)}
+		users[int(r.Num(0))] = user{waitingJobs: r.Num(1)}
 		return true, nil
 	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
 	for _, l := range m.leases {
 		u := users[l.Job.UID]
-		u.leased++
+		u.leasedJobs++
 		users[l.Job.UID] = u
 	}
 	for uid, u := range m.users {
-		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
+		if u.waitingJobs != users[uid].waitingJobs || u.leasedJobs != users[uid].leasedJobs {
 			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
 		}
 		delete(users, uid)
@@ -195,12 +195,12 @@ func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 // its own list of reserved leases.
 type verifyConn struct{ database.Conn }
 
-func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
+func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql string, args ...any) error {
 	if _, lite := v.Conn.(*sqlitedb.Conn); !lite {
 		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
 			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
 	}
-	return v.Conn.Query(each, sql, args...)
+	return v.Conn.Query(handleRow, sql, args...)
 }
 
 // checkClosedLanes returns an error if a gate has room for the best lane that it has closed in a list. But a lane
@@ -269,7 +269,7 @@ func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 			heads[l.Queue] = l.Head
 		}
 	}
-	ls := t.s.mem.lanes
+	ls := t.engine.mem.lanes
 	for name, q := range ls.Queues {
 		head, open := heads[name]
 		if open != (len(q.OpenLanes) > 0 || q.BestDemandLane != nil) || open && head != q.Head {
@@ -293,20 +293,20 @@ func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 }
 
 // doRandomOperation executes a random periodic task or operation.
-func (t *Tx) doRandomOperation(dice *rand.Rand) (err error) {
-	switch dice.IntN(8) {
+func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
+	switch rng.IntN(8) {
 	case 0, 1:
-		_, _, err = t.rules.Claim(1 + dice.IntN(9))
+		_, _, err = t.rules.Claim(1 + rng.IntN(9))
 	case 2:
 		if _, err = t.cancelExpired(); err == nil {
 			_, err = t.rules.DecideDependants()
 		}
 	case 3:
-		kept := t.s.maxEmptyLanes
-		t.s.maxEmptyLanes = 0
+		kept := t.engine.maxEmptyLanes
+		t.engine.maxEmptyLanes = 0
 		_, err = t.tidyLanes()
 		t.tidyQueues()
-		t.s.maxEmptyLanes = kept
+		t.engine.maxEmptyLanes = kept
 		if err == nil {
 			_, err = t.tidyGates()
 		}
@@ -315,7 +315,7 @@ func (t *Tx) doRandomOperation(dice *rand.Rand) (err error) {
 			err = t.rules.OpenLanes()
 		}
 	case 5:
-		for _, l := range t.s.mem.leases {
+		for _, l := range t.engine.mem.leases {
 			_, err = t.rules.Exchange(&store.Report{Settlements: []store.Settlement{completionOf(&l.Job.Job)}})
 			break
 		}
@@ -323,9 +323,9 @@ func (t *Tx) doRandomOperation(dice *rand.Rand) (err error) {
 		var list []rules.Job
 		list, err = t.readJobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
-			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
+			if err == nil && t.engine.mem.leases[list[i].Seq] == nil {
 				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
-					queue.VerbRemove}[dice.IntN(2)]})
+					queue.VerbRemove}[rng.IntN(2)]})
 			}
 		}
 	case 7:
@@ -353,16 +353,16 @@ func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (st
 			}
 			made, s = at(order)
 			s.now = clock
-			s.rechecks.MaxSteps = 40 * rules.MaxSteps // a high limit, because the model has none
-			s.maxEmptyLanes = 20                      // low, so that lanes, gates and queues are often removed
+			s.gateRechecks.MaxSteps = 40 * rules.MaxSteps // a high limit, because the model has none
+			s.maxEmptyLanes = 20                          // low, so that lanes, gates and queues are often removed
 			return made
 		}
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
-		undo := func(want int, dice *rand.Rand) {
+		undo := func(operationCount int, rng *rand.Rand) {
 			s.Do(t.Context(), Urgent, func(tx *Tx) error {
-				for range want {
-					if err := tx.doRandomOperation(dice); err != nil {
+				for range operationCount {
+					if err := tx.doRandomOperation(rng); err != nil {
 						t.Error("in an undone transaction:", err)
 					}
 				}

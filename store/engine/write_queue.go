@@ -22,11 +22,11 @@ const (
 // op is one operation for the writer. Its field run must make all its checks before it writes, so that nothing
 // has changed if it returns a *queue.Error. The writer may call run several times.
 type op struct {
-	run    func(*Tx) error
-	class  Class
-	uid    int // the caller, or queue.NoUser for the service itself
-	result chan error
-	err    error
+	run           func(*Tx) error
+	priorityClass Class
+	uid           int // the caller, or queue.NoUser for the service itself
+	result        chan error
+	err           error
 	forecast
 	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is
 	// set for removals, cancel and Promote, because they write little and free disk space or end jobs that use
@@ -36,37 +36,39 @@ type op struct {
 	readOnly           bool // the operation changes nothing; its caller may stop waiting when its context ends
 }
 
-// Owner implements writequeue.Op. It returns the operation's user and class.
-func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Class: o.class} }
+// Owner implements writequeue.Op. It returns the operation's user and priority class.
+func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Class: o.priorityClass} }
 
 // Do carries out an operation and waits for its commit. If ctx has ended before the operation is in the write
 // queue, Do returns an error. Later, the end of ctx has no effect. For operations that only read, use
-// readInWriter.
-func (e *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{run: run, class: c})
+// readWriterMemory.
+func (e *Engine) Do(ctx context.Context, class Class, run func(*Tx) error) error {
+	return e.doOp(ctx, &op{run: run, priorityClass: class})
 }
 
-// resultOf carries out an operation that calls run, and returns the result of this call. After an error, it
+// doWithResult carries out an operation that calls run, and returns the result of this call. After an error, it
 // returns the zero value.
-func resultOf[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
-	var result, none T // a running transaction may still write to result after resultOf has returned an error
+func doWithResult[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
+	var result, zero T // a running transaction may still write to result after doWithResult has returned an error
 	o.run = func(t *Tx) (err error) {
 		result, err = run(t)
 		return err
 	}
 	if err := e.doOp(ctx, o); err != nil {
-		return none, err
+		return zero, err
 	}
 	return result, nil
 }
 
 // newRemoval returns an operation that removes rows or outputs, and so frees space.
-func newRemoval(c Class) *op { return &op{class: c, mayUseWholeReserve: true, freesSpace: true} }
+func newRemoval(class Class) *op {
+	return &op{priorityClass: class, mayUseWholeReserve: true, freesSpace: true}
+}
 
-// readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns
+// readWriterMemory returns the result of an operation that only reads, but needs the writer's memory. It returns
 // early if ctx ends, because a disk, a server or another program may block the writer for long.
-func readInWriter[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
-	return resultOf(ctx, e, &op{class: Prompt, readOnly: true}, run)
+func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt, readOnly: true}, run)
 }
 
 // doOp runs an operation. The calling goroutine waits until another caller has committed the operation with its
@@ -88,9 +90,9 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	if err != nil {
 		return err
 	}
-	var ended <-chan struct{}
+	var ctxEnded <-chan struct{}
 	if o.readOnly {
-		ended = ctx.Done()
+		ctxEnded = ctx.Done()
 	}
 	for {
 		select {
@@ -99,7 +101,7 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 				e.space.OnSpaceFreed()
 			}
 			return err
-		case <-ended:
+		case <-ctxEnded:
 			e.ops.Withdraw(o)
 			return ctx.Err()
 		// No other caller is writing, so this one commits for all that wait.

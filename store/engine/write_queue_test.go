@@ -51,7 +51,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
-	s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp)
+	s.ops.RecordServed(&op{uid: 1, priorityClass: Prompt}, writequeue.SlowOp)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	commits := map[*Tx][]int{}
@@ -61,7 +61,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp) // mark user 1's last operation as slow
+				s.ops.RecordServed(&op{uid: 1, priorityClass: Prompt}, writequeue.SlowOp) // mark user 1's last operation as slow
 				return nil
 			})
 		})

@@ -36,25 +36,25 @@ const (
 // from them is used.
 type Tx struct {
 	database.Conn
-	hasBegun      bool
-	s             *Engine         // the engine that runs the transaction
-	startTime     queue.Millis    // time at the start of the transaction
-	rules         rules.Rules     // rules that carry out the operations
-	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
-	undo          []func()        // functions that restore the writer's memory
-	afterCommit   []func()        // functions to call after the commit
-	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
-	earliestTimer queue.Millis    // earliest time passed to WakeAt; 0 if none
-	err           error           // first error of a statement; the transaction is rolled back if there is one
-	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
-	submission    int64           // number of the submission that is being enqueued
+	hasBegun          bool
+	engine            *Engine         // the engine that runs the transaction
+	startTime         queue.Millis    // time at the start of the transaction
+	rules             rules.Rules     // rules that carry out the operations
+	memoryAtStart     memory          // copy of the writer's memory at the start; shares its leases
+	undo              []func()        // functions that restore the writer's memory
+	afterCommit       []func()        // functions to call after the commit
+	drafts            []records.Texts // texts of the jobs that are being enqueued, by draft number
+	earliestTimer     queue.Millis    // earliest time passed to WakeAt; 0 if none
+	err               error           // first error of a statement; the transaction is rolled back if there is one
+	interruptedWaiter *waiter         // waiter that must claim again, because its claim was cut short
+	submission        int64           // number of the submission that is being enqueued
 
 	touchedJobs []int64 // jobs that changed
 	// measurements lists the starts and ends of attempts, for the statistics.
-	measurements []rules.Measurement
-	users        map[int]user                         // users that changed, as they were before the transaction
-	queues       map[*lanes.Queue]records.QueueCounts // queues that changed, with their counts before the transaction
-	changedTurns []*lanes.Queue                       // queues in which the turns of users have changed
+	measurements      []rules.Measurement
+	usersBefore       map[int]user                         // users that changed, as they were before the transaction
+	queueCountsBefore map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
+	changedTurns      []*lanes.Queue                       // queues in which the turns of users have changed
 
 	gateTables
 	edgeTables
@@ -82,9 +82,9 @@ type leaseChanges struct {
 // operation.
 type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
-	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
-	quota      int64
-	wantedJobs int // number of jobs that the operation wants, if known
+	// maxUserBytes limits the bytes of each user's jobs when ended attempts are recorded. 0 means unlimited.
+	maxUserBytes int64
+	wantedJobs   int // number of jobs that the operation wants, if known
 }
 
 // txWork measures how much work a transaction has done.
@@ -114,12 +114,12 @@ func (e *Engine) commitNextGroup() {
 	case e.writesStopped:
 		e.refuseGroup(group, cmp.Or(e.Err(), error(ErrClosed)))
 	default:
-		remaining, err := e.commit(group)
+		remaining, err := e.commitGroup(group)
 		if err != nil {
 			e.fail(err, remaining)
 			remaining = nil
 		}
-		e.ops.Return(remaining)
+		e.ops.PutBack(remaining)
 	}
 }
 
@@ -148,15 +148,15 @@ func (e *Engine) FailFromRead(err error) {
 	})
 }
 
-// commit carries out a group in one transaction and replies to each operation. It returns the operations that
+// commitGroup carries out a group in one transaction and replies to each operation. It returns the operations that
 // have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database is broken.
-func (e *Engine) commit(group []*op) (remaining []*op, err error) {
+func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		n, grant, culprit, err := e.tryGroup(group)
+		n, grant, failedOp, err := e.tryGroup(group)
 		if err == nil {
 			e.replyToGroup(group[:n], grant)
 			return group[n:], nil
@@ -176,15 +176,15 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 				return nil, nil
 			}
 			group = last // only the operations that may use the whole reserve: they write little and free space
-		case k == database.IsBusy && busyTries < maxRetries:
+		case k == database.DatabaseBusy && busyTries < maxRetries:
 			busyTries++
-		case k == database.IsBusy:
+		case k == database.DatabaseBusy:
 			e.refuseGroup(group, e.backend.RefusalError(k, err))
 			return nil, nil
 		// It is unknown which operation caused the error. Commit the operations one by one to find it.
 		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err) && len(group) > 1:
 			for i := range group {
-				if _, err := e.commit(group[i : i+1 : i+1]); err != nil {
+				if _, err := e.commitGroup(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
@@ -195,13 +195,13 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
 			return nil, nil
-		case culprit != nil && (k == database.RequestFailed || k == database.RequestRejected):
+		case failedOp != nil && (k == database.RequestFailed || k == database.RequestRejected):
 			if k == database.RequestFailed {
 				err = queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 					"stored (%v); this is a bug in queuectl, please report it", err)
 			}
-			culprit.result <- err
-			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == culprit })
+			failedOp.result <- err
+			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == failedOp })
 		default:
 			return group, err
 		}
@@ -228,19 +228,19 @@ func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 
 // startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The
 // caller holds the right to write.
-func (e *Engine) startCommitClock() (stop func()) {
+func (e *Engine) startCommitClock() (stopClock func()) {
 	e.commitStart.Store(new(time.Now()))
 	return func() { e.commitStart.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first ones; n is
-// their number. grant is the grant for the waiting claim, or nil. After an error nothing is stored, unless the
-// database is broken. culprit is the operation that caused the error, or nil if that is unknown.
-func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first ones; n
+// is their number. grant is the grant for the waiting claim, or nil. After an error nothing is stored, unless
+// the database is broken. failedOp is the operation that caused the error, or nil if that is unknown.
+func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op, err error) {
 	defer e.startCommitClock()()
-	t := &Tx{Conn: e.db, s: e, startTime: e.now(), memoryAtStart: e.mem}
+	t := &Tx{Conn: e.db, engine: e, startTime: e.now(), memoryAtStart: e.mem}
 	t.gateTables, t.edgeTables = gates.New(t, &e.mem.gates), dependencies.New(t, &e.mem.dependencies)
-	t.rules.Init(t, &e.rechecks)
+	t.rules.Init(t, &e.gateRechecks)
 	defer func() {
 		if err != nil {
 			t.rollback()
@@ -259,9 +259,9 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 		return 0, nil, nil, err
 	}
 	t.argumentBytesAtStart = e.db.ArgumentBytes()
-	t.undo = append(t.undo, e.rechecks.SaveDirtyGates())
-	if n, culprit, err = t.runOps(group); err != nil {
-		return n, nil, culprit, err
+	t.undo = append(t.undo, e.gateRechecks.SaveDirtyGates())
+	if n, failedOp, err = t.runOps(group); err != nil {
+		return n, nil, failedOp, err
 	}
 	for _, step := range []func() error{
 		func() error { _, err := t.rules.DecideDependants(); return err },
@@ -269,7 +269,7 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 		func() (err error) { grant, err = t.serveWaiter(); return err },
 		t.rules.OpenLanes,
 		t.prewrite.checkAllConfirmed,
-		t.WriteNamed, t.writeStatistics, t.writeLanes, t.writeMeta,
+		t.WriteNamingCounts, t.writeStatistics, t.writeLanes, t.writeMeta,
 	} {
 		err = step()
 		if err = cmp.Or(t.err, err); err != nil {
@@ -290,13 +290,13 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 	return n, grant, nil, nil
 }
 
-// runOps carries out the operations of a group, or only the first ones; n is their number. It stops early if the
-// transaction gets too large, or if it takes too long while other users wait. culprit is the operation whose error
-// ended the transaction.
-func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
-	s, now := t.s, time.Now()
+// runOps carries out the operations of a group, or only the first ones; n is their number. It stops early if
+// the transaction gets too large, or if it takes too long while other users wait. failedOp is the operation
+// whose error ended the transaction.
+func (t *Tx) runOps(group []*op) (n int, failedOp *op, err error) {
+	s, now := t.engine, time.Now()
 	usersSince := now // start of the group, or end of its last urgent operation
-	shared := s.ops.Shared(now)
+	shared := s.ops.HasSeveralUsers(now)
 	for n < len(group) && t.transferredBytes() < maxGroupBytes &&
 		!(shared && now.Sub(usersSince) >= writequeue.GroupTime) {
 		o := group[n]
@@ -309,10 +309,10 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		failed := cmp.Or(t.err, t.rules.Err()) // such an error ends the transaction, even after a rejection
 		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
-		if o.class == Urgent {
+		if o.priorityClass == Urgent {
 			usersSince = ended
 		} else {
-			s.ops.Served(o, ended.Sub(now))
+			s.ops.RecordServed(o, ended.Sub(now))
 		}
 		if now = ended; failed != nil || o.err != nil && database.ErrorKindOf(o.err) != database.RequestRejected {
 			return n, o, o.err
@@ -364,9 +364,9 @@ func (t *Tx) ExecCount(sql string, args ...any) (n int64, err error) {
 	return n, t.err
 }
 
-func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+func (t *Tx) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if t.writeLanes() == nil {
-		t.err = t.Conn.Query(each, sql, args...)
+		t.err = t.Conn.Query(handleRow, sql, args...)
 	}
 	return t.err
 }
@@ -378,8 +378,8 @@ func (t *Tx) QueryNumber(sql string, args ...any) (n int64, err error) {
 	return n, t.err
 }
 
-// number returns the integer in the first row of a query, or 0 if there is no row.
-func (t *Tx) number(sql string, args ...any) int64 {
+// queryInt returns the integer in the first row of a query, or 0 if there is no row.
+func (t *Tx) queryInt(sql string, args ...any) int64 {
 	n, _ := t.QueryNumber(sql, args...)
 	return n
 }
@@ -389,47 +389,47 @@ func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
 	}
-	leases := t.s.mem.leases
+	leases := t.engine.mem.leases
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.undo[i]()
 	}
-	t.s.mem = t.memoryAtStart
-	t.s.mem.leases = leases
-	for uid, u := range t.users {
-		t.s.mem.putUser(uid, u)
+	t.engine.mem = t.memoryAtStart
+	t.engine.mem.leases = leases
+	for uid, u := range t.usersBefore {
+		t.engine.mem.putUser(uid, u)
 	}
-	for q, old := range t.queues {
+	for q, old := range t.queueCountsBefore {
 		q.SetStoredCounts(old)
 	}
-	t.s.mem.recountLeased()
-	t.s.minute = statistics.Cache{}
+	t.engine.mem.recountLeased()
+	t.engine.minuteStats = statistics.Cache{}
 }
 
 // writeMeta writes the counts and numbers that the transaction has changed to the row of the table meta.
 func (t *Tx) writeMeta() error {
 	t.updateUserList()
 	t.updateQueueList()
-	m, b := &t.s.mem, &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasWritten()) && !t.reservationsChanged && m.counts == b.counts && m.nextSeq == b.nextSeq &&
-		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputBytes == b.outputBytes &&
-		m.userList == b.userList &&
-		m.queueList == b.queueList {
+	m, b := &t.engine.mem, &t.memoryAtStart
+	if !(t.hasBegun && t.Conn.HasWritten()) && !t.reservationsChanged && m.jobCounts == b.jobCounts &&
+		m.nextSeq == b.nextSeq && m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent &&
+		m.outputBytes == b.outputBytes && m.userList == b.userList && m.queueList == b.queueList {
 		return nil
 	}
 	inMeta, changed := "", false
 	if t.reservationsChanged {
 		var err error
-		if inMeta, changed, err = t.s.backend.WriteReservations(t); err != nil {
+		if inMeta, changed, err = t.engine.backend.WriteReservations(t); err != nil {
 			return err
 		}
 	}
 	m.commits++
-	c := &m.counts
-	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.BoolToInt(changed),
-		inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
-		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
-		m.outputBytes)
+	c := &m.jobCounts
+	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
+		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
+		records.BoolToInt(changed), inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList,
+		m.queueList, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
+		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputBytes)
 	if t.delta == nil {
 		return t.err
 	}
@@ -437,14 +437,14 @@ func (t *Tx) writeMeta() error {
 	if err != nil {
 		return err
 	}
-	return t.s.shared.StoreDelta(t, m.commits, delta)
+	return t.engine.shared.StoreDelta(t, m.commits, delta)
 }
 
 // Reservations lists the leases that are not known to have started.
 // See docs/decisions/0003.
 func (t *Tx) Reservations() string {
 	list := make([]byte, 0, 1024)
-	for seq, l := range t.s.mem.leases {
+	for seq, l := range t.engine.mem.leases {
 		if !l.Running {
 			list = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
 		}

@@ -39,20 +39,20 @@ type estimate struct {
 const EncodedSize = 8 + 8 + 1
 
 // AddMeasurements adds completed attempts to the estimates.
-func (e *Estimates) AddMeasurements(measured []rules.Measurement) {
+func (e *Estimates) AddMeasurements(measurements []rules.Measurement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range measured {
-		if m := &measured[i]; m.Fingerprint != 0 {
-			e.entry(m.Fingerprint).AddRuntime(m.Duration)
+	for i := range measurements {
+		if m := &measurements[i]; m.Fingerprint != 0 {
+			e.findOrAdd(m.Fingerprint).AddRuntime(m.Duration)
 			e.hasUnwrittenChanges = true
 		}
 	}
 }
 
-// entry returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
+// findOrAdd returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
 // holds mu.
-func (e *Estimates) entry(fingerprint uint64) *estimate {
+func (e *Estimates) findOrAdd(fingerprint uint64) *estimate {
 	if known := e.byFingerprint[fingerprint]; known != nil {
 		e.byRecency.MoveToFront(known)
 		return known.Value.(*estimate)
@@ -119,14 +119,14 @@ func (e *Estimates) MarkUnwritten() {
 // Load reads the estimates from the database. It skips damaged ones.
 func (e *Estimates) Load(c database.Statements) error {
 	var b []byte
-	_, err := database.First(c, func(r database.Row) { b = bytes.Clone(r.View(0)) }, `SELECT list FROM usual`)
+	_, err := database.FirstRow(c, func(r database.Row) { b = bytes.Clone(r.View(0)) }, `SELECT list FROM usual`)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ; len(b) >= EncodedSize; b = b[EncodedSize:] {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
 		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
 			runs > 0 {
-			e.entry(fingerprint).Estimate = store.Estimate{LogMean: log, Runs: runs}
+			e.findOrAdd(fingerprint).Estimate = store.Estimate{LogMean: log, Runs: runs}
 		}
 	}
 	return err

@@ -36,32 +36,32 @@ type State struct {
 
 // Read adds to the batch the statements that read the state, except UsedUnits.
 func (s *State) Read(batch *database.QueryBatch) {
-	batch.Each(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
+	batch.AddEach(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
 		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	batch.Each(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
+	batch.AddEach(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
 // Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts", in one transaction.
 type Tables struct {
 	tx            Tx
 	state         *State
-	limits        map[int64]rules.GateRule // limits that the transaction has read, by gate; UsedUnits is not set
+	gateRules     map[int64]rules.GateRule // rules that the transaction has read, by gate; UsedUnits is not set
 	namingChanges map[gateName]int64       // unwritten changes of the number of jobs that name each gate
 }
 
 // gateName identifies a lock or rate that jobs name.
 type gateName struct {
-	owner int
-	kind  queue.GateKind
-	key   string
+	ownerUID int
+	kind     queue.GateKind
+	key      string
 }
 
 // New returns the tables as a transaction sees them.
 func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 
-// Forget discards what the transaction has cached: limits that it has read, and changes that are not written.
+// Forget discards what the transaction has cached: rules that it has read, and changes that are not written.
 // It is called when a part of the transaction is undone.
-func (t *Tables) Forget() { t.limits, t.namingChanges = nil, nil }
+func (t *Tables) Forget() { t.gateRules, t.namingChanges = nil, nil }
 
 // EnsureGate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
 // if it does not exist.
@@ -83,8 +83,8 @@ func (t *Tables) EnsureGate(uid int, d queue.Demand) (id int64, err error) {
 // ResourceGates implements rules.Gates. It returns the gates that are resources.
 func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
 
-// CountLane adds delta to the stored number of lanes that need a gate.
-func (t *Tables) CountLane(gate int64, delta int) error {
+// AdjustLaneCount adds delta to the stored number of lanes that need a gate.
+func (t *Tables) AdjustLaneCount(gate int64, delta int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
 }
 
@@ -94,25 +94,25 @@ func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
 	if !t.state.HasGates {
 		return false, nil
 	}
-	t.WriteNamed()
+	t.WriteNamingCounts()
 	periods := map[int64]int64{} // for each rate that no lane or job needs: its period in milliseconds
-	err = database.Each(t.tx, func(r database.Row) { periods[r.Num(0)] = r.Num(1) },
+	err = database.EachRow(t.tx, func(r database.Row) { periods[r.Num(0)] = r.Num(1) },
 		`SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
 		int64(limit))
 	for _, id := range slices.Sorted(maps.Keys(periods)) {
 		last, _ := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
 		if opens := last + periods[id] + 1; opens > int64(t.tx.Now()) && last > 0 {
-			err = t.setOpens(id, opens)
+			err = t.setOpeningTime(id, opens)
 		} else {
-			err = t.remove(id)
+			err = t.removeGate(id)
 		}
 	}
 	return len(periods) == limit, err
 }
 
-// remove deletes a gate and its starts.
-func (t *Tables) remove(id int64) error {
-	delete(t.limits, id)
+// removeGate deletes a gate and its starts.
+func (t *Tables) removeGate(id int64) error {
+	delete(t.gateRules, id)
 	if at := slices.Index(t.state.ResourceList, id); at >= 0 {
 		t.state.ResourceList = slices.Delete(slices.Clone(t.state.ResourceList), at, at+1)
 	}
@@ -122,9 +122,9 @@ func (t *Tables) remove(id int64) error {
 
 // GateRule implements rules.Gates. It returns the rule of a gate and the units in use.
 func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
-	rule, found := t.limits[gate]
+	rule, found := t.gateRules[gate]
 	if !found {
-		found, err := database.First(t.tx, func(r database.Row) {
+		found, err := database.FirstRow(t.tx, func(r database.Row) {
 			rule.Amount, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
 		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
 		if err == nil && !found {
@@ -133,10 +133,10 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 		if err != nil {
 			return rule, err
 		}
-		if t.limits == nil {
-			t.limits = map[int64]rules.GateRule{}
+		if t.gateRules == nil {
+			t.gateRules = map[int64]rules.GateRule{}
 		}
-		t.limits[gate] = rule
+		t.gateRules[gate] = rule
 	}
 	rule.UsedUnits = t.state.UsedUnits[gate]
 	return rule, nil
@@ -151,54 +151,55 @@ func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) 
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates. It returns the time of the start that has exactly n newer starts, or 0.
-func (t *Tables) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+// NthNewestStart implements rules.Gates. It returns the time of the start with exactly newerStarts newer ones, or 0.
+func (t *Tables) NthNewestStart(gate int64, since queue.Millis, newerStarts int) (queue.Millis, error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
-		int64(since), int64(n))
+		int64(since), int64(newerStarts))
 	return queue.Millis(at), err
 }
 
 // ScheduleRecheck implements rules.Gates. It ensures that Promote checks the gate again at the given time.
-func (t *Tables) ScheduleRecheck(gate int64, at queue.Millis) error {
-	t.tx.WakeAt(at)
-	return t.setOpens(gate, int64(at))
+func (t *Tables) ScheduleRecheck(gate int64, recheckAt queue.Millis) error {
+	t.tx.WakeAt(recheckAt)
+	return t.setOpeningTime(gate, int64(recheckAt))
 }
 
-// setOpens stores when Promote must check a gate again; 0 means never.
-func (t *Tables) setOpens(gate, at int64) error {
-	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, at, gate)
+// setOpeningTime stores when Promote must check a gate again; 0 means never.
+func (t *Tables) setOpeningTime(gate, openingTime int64) error {
+	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, openingTime, gate)
 }
 
-// TakeDue returns up to limit gates whose opening time has come, and deletes their opening times. setBack
+// TakeDue returns up to limit gates whose opening time has come, and deletes their opening times. clockWasSetBack
 // reports that the clock was set back. TakeDue then lowers opening times that are too late: no rate stays
 // closed for longer than its period.
-func (t *Tables) TakeDue(limit int, setBack bool) (list []int64, err error) {
+func (t *Tables) TakeDue(limit int, clockWasSetBack bool) (gates []int64, err error) {
 	now := int64(t.tx.Now())
-	if setBack {
+	if clockWasSetBack {
 		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
 			WHERE opens > 0 AND opens > ? + per + 1)`, now, now)
 	}
-	list, err = database.Rows(t.tx, database.NumOf,
+	gates, err = database.Rows(t.tx, database.NumOf,
 		`SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
-	for _, id := range list {
-		err = t.setOpens(id, 0)
+	for _, id := range gates {
+		err = t.setOpeningTime(id, 0)
 	}
-	return list, err
+	return gates, err
 }
 
 // NextDue returns the earliest opening time of all gates, or 0 if no gate has an opening time.
-func (t *Tables) NextDue() (at int64, err error) {
+func (t *Tables) NextDue() (openingTime int64, err error) {
 	if t.state.HasGates {
-		at, err = t.tx.QueryNumber(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+		openingTime, err = t.tx.QueryNumber(
+			`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 	}
-	return at, err
+	return openingTime, err
 }
 
 // RecordStart implements rules.Gates. It stores a start for a rate limit, and deletes starts that are too old
 // to count.
-func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
+func (t *Tables) RecordStart(gate int64, startedAt queue.Millis) error {
 	t.deleteOldStarts(gate)
-	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
+	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(startedAt))
 }
 
 // SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate from a job's demand. See
@@ -216,10 +217,10 @@ func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 }
 
 // putRule changes the limit and the period of a lock or rate.
-func (t *Tables) putRule(gate, n, per int64) error {
-	delete(t.limits, gate)
+func (t *Tables) putRule(gate, limit, periodMillis int64) error {
+	delete(t.gateRules, gate)
 	t.deleteOldStarts(gate) // otherwise a longer period would count them again
-	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
+	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gate)
 }
 
 // SetFixedRule implements rules.Gates. It sets the rule of a shared lock or rate, which jobs then cannot change.
@@ -270,12 +271,12 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	return err
 }
 
-// WriteNamed writes how many jobs name each gate, if that number has changed. It writes each gate once, however many
-// jobs have changed.
-func (t *Tables) WriteNamed() (err error) {
+// WriteNamingCounts writes how many jobs name each gate, if that number has changed. It writes each gate
+// once, however many jobs have changed.
+func (t *Tables) WriteNamingCounts() (err error) {
 	for g, by := range t.namingChanges {
 		if by != 0 {
-			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
+			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.ownerUID),
 				int64(g.kind), g.key)
 		}
 	}

@@ -19,41 +19,41 @@ const maxStartsCounted = 20_000
 
 // List lists the shared gates and those of one user, starting after the given gate. node is the node whose resources
 // are listed.
-func (t *Tables) List(uid int, after store.GateState, node *store.Node) (list []store.GateState, err error) {
+func (t *Tables) List(uid int, afterGate store.GateState, node *store.Node) (gates []store.GateState, err error) {
 	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
-		if after.Kind != 0 && after.UID > owner {
+		if afterGate.Kind != 0 && afterGate.UID > owner {
 			continue
 		}
 		kind, key := int64(queue.GateNode), "\x7f" // skip all gates of kind node, because they are not listed
-		if after.UID == owner && after.Kind != 0 {
-			kind, key = int64(after.Kind), after.Key
+		if afterGate.UID == owner && afterGate.Kind != 0 {
+			kind, key = int64(afterGate.Kind), afterGate.Key
 		}
-		if err := t.listOwner(owner, kind, key, &list, node); err != nil {
+		if err := t.listOwner(owner, kind, key, &gates, node); err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return gates, nil
 }
 
 // listOwner appends the gates of an owner that follow the given kind and key.
-func (t *Tables) listOwner(owner int, kind int64, key string, list *[]store.GateState, node *store.Node) error {
+func (t *Tables) listOwner(ownerUID int, kind int64, key string, gates *[]store.GateState, node *store.Node) error {
 	var ids []int64
-	first, scanned := len(*list), 0
+	first, scanned := len(*gates), 0
 	err := t.tx.Query(func(r database.Row) (bool, error) {
 		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
 		if scanned++; r.Num(5) == 0 && r.Num(6) == 0 && (r.Num(1) != int64(queue.GateResource) || r.Num(7) == 0) {
 			return scanned < maxGatesRead, nil
 		}
 		ids = append(ids, r.Num(0))
-		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Num(1)), Key: r.Text(2),
-			Amount: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: owner, Jobs: r.Num(5),
+		*gates = append(*gates, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Num(1)), Key: r.Text(2),
+			Amount: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: ownerUID, Jobs: r.Num(5),
 			RuleStored: r.Num(6) == 1})
-		return len(*list) < store.MaxGatesPage && scanned < maxGatesRead, nil
+		return len(*gates) < store.MaxGatesPage && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key
-		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
+		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(ownerUID), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
 	for i, id := range ids {
-		g := &(*list)[first+i]
+		g := &(*gates)[first+i]
 		g.Usage = t.state.UsedUnits[id]
 		switch g.Kind {
 		case queue.GateResource:

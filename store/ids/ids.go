@@ -13,81 +13,82 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Assign assigns a seq and an id to each draft. next is the first free seq, and after is the first free seq
-// after the call. The callback returns which of the given ids are taken. If any draft has a taken id, Assign
+// Assign assigns a seq and an id to each draft. nextSeq is the first free seq, and nextSeqAfter is the first free
+// seq after the call. findTaken returns which of the given ids are taken. If any draft has a taken id, Assign
 // returns an error and assigns nothing.
-func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []string) (map[string]bool, error)) (
-	ids []string, seqs []int64, after int64, err error) {
-	n := allocator{numbers: numbers{next: next, rng: rng, window: firstLeap}, lookUp: taken, taken: map[string]bool{}}
-	var given []string
+func Assign(drafts []queue.Job, nextSeq int64, rng *rand.Rand, findTaken func(ids []string) (map[string]bool, error)) (
+	ids []string, seqs []int64, nextSeqAfter int64, err error) {
+	n := idAllocator{numbers: numbers{nextNumber: nextSeq, rng: rng, leapBound: firstLeapBound}, findTaken: findTaken,
+		takenIDs: map[string]bool{}}
+	var givenIDs []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
-			given = append(given, id)
+			givenIDs = append(givenIDs, id)
 		}
 	}
-	missing := len(drafts) - len(given)
-	if err := n.checkTaken(given, missing); err != nil {
+	missing := len(drafts) - len(givenIDs)
+	if err := n.checkTaken(givenIDs, missing); err != nil {
 		return nil, nil, 0, err
 	}
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
-			if n.taken[id] {
+			if n.takenIDs[id] {
 				return nil, nil, 0, idExistsError(id, i, len(drafts))
 			}
-			n.taken[id] = true
+			n.takenIDs[id] = true
 		}
 	}
 	ids, seqs = make([]string, len(drafts)), make([]int64, len(drafts))
 	for i := range drafts {
 		if ids[i] = drafts[i].ID; ids[i] == "" {
-			if ids[i], err = n.nextFree(missing); err != nil {
+			if ids[i], err = n.nextFreeID(missing); err != nil {
 				return nil, nil, 0, err
 			}
 			missing--
 		}
-		seqs[i] = n.next
-		n.next++
+		seqs[i] = n.nextNumber
+		n.nextNumber++
 	}
-	if n.next > maxSeq {
+	if n.nextNumber > maxSeq {
 		return nil, nil, 0, queue.Errorf(queue.CodeQueueFull,
 			"all job numbers are used up; start a new service with an empty database")
 	}
-	return ids, seqs, n.next, nil
+	return ids, seqs, n.nextNumber, nil
 }
 
-// allocator finds ids for the jobs of one request.
-type allocator struct {
+// idAllocator finds ids for the jobs of one request.
+type idAllocator struct {
 	numbers
-	lookUp      func(ids []string) (map[string]bool, error)
-	taken       map[string]bool
-	checkedUpTo int64 // checkTaken has looked up the numbers from next to checkedUpTo-1
+	findTaken   func(ids []string) (map[string]bool, error)
+	takenIDs    map[string]bool
+	checkedUpTo int64 // checkTaken has looked up the numbers from nextNumber to checkedUpTo-1
 }
 
-// maxCheck limits the numbers that one call of allocator.checkTaken checks.
-const maxCheck = 1000
+// maxCheckedNumbers limits the numbers that one call of checkTaken checks.
+const maxCheckedNumbers = 1000
 
-// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numbers: as many as
-// requested, up to maxCheck.
-func (a *allocator) checkTaken(ids []string, numbers int) (err error) {
-	a.checkedUpTo = a.next + int64(min(numbers, maxCheck))
-	for number := a.next; number < a.checkedUpTo; number++ {
+// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numberCount
+// numbers, but at most maxCheckedNumbers.
+func (a *idAllocator) checkTaken(ids []string, numberCount int) (err error) {
+	a.checkedUpTo = a.nextNumber + int64(min(numberCount, maxCheckedNumbers))
+	for number := a.nextNumber; number < a.checkedUpTo; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
-	taken, err := a.lookUp(ids)
-	maps.Copy(a.taken, taken)
+	taken, err := a.findTaken(ids)
+	maps.Copy(a.takenIDs, taken)
 	return err
 }
 
-// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is
-// how many more ids are needed.
-func (a *allocator) nextFree(missing int) (id string, err error) {
+// nextFreeID moves to the next number that is not the id of another job, and returns it as an id. idsNeeded is
+// how many more ids the request needs, including this one.
+func (a *idAllocator) nextFreeID(idsNeeded int) (id string, err error) {
 	for {
-		if a.next >= a.checkedUpTo {
-			if err := a.checkTaken(nil, missing+2*a.skippedCount); err != nil {
+		if a.nextNumber >= a.checkedUpTo {
+			if err := a.checkTaken(nil, idsNeeded+2*a.skippedCount); err != nil {
 				return "", err
 			}
 		}
-		if id = strconv.FormatInt(a.next, 10); !a.taken[id] {
+		if id = strconv.FormatInt(a.nextNumber, 10); !a.takenIDs[id] {
 			return id, nil
 		}
 		a.skip() // the number is the id of another job, so no job gets it as its seq
@@ -98,28 +99,28 @@ func (a *allocator) nextFree(missing int) (id string, err error) {
 // skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
 // each leap, so no user can predict the next free number.
 const (
-	maxSkips  = 1000
-	firstLeap = 1024
-	maxLeap   = 1 << 40
-	maxSeq    = 1 << 62 // far above any number that leaps can reach
+	maxSkips       = 1000
+	firstLeapBound = 1024
+	maxLeapBound   = 1 << 40
+	maxSeq         = 1 << 62 // far above any number that leaps can reach
 )
 
 // numbers finds numbers for the jobs of one request.
 type numbers struct {
-	next         int64 // the first number that may be free
+	nextNumber   int64 // the first number that may be free
 	skippedCount int
-	window       int64 // upper bound of the next leap's distance
+	leapBound    int64 // upper bound of the next leap's distance
 	rng          *rand.Rand
 }
 
 // skip moves past a number that is the id of a job. After maxSkips calls, each call also leaps ahead.
 func (n *numbers) skip() {
-	n.next++
+	n.nextNumber++
 	if n.skippedCount++; n.skippedCount <= maxSkips {
 		return
 	}
-	n.next += n.rng.Int64N(n.window)
-	n.window = min(2*n.window, maxLeap)
+	n.nextNumber += n.rng.Int64N(n.leapBound)
+	n.leapBound = min(2*n.leapBound, maxLeapBound)
 }
 
 func idExistsError(id string, i, count int) error {

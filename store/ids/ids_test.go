@@ -10,11 +10,11 @@ import (
 
 // Leaps over taken numbers grow up to a limit. They never lead to an earlier number, or beyond the last one.
 func TestLeapsAreBounded(t *testing.T) {
-	n := numbers{next: 1, rng: rand.New(rand.NewPCG(1, 2)), window: firstLeap}
+	n := numbers{nextNumber: 1, rng: rand.New(rand.NewPCG(1, 2)), leapBound: firstLeapBound}
 	for range 10 * maxSkips {
-		before := n.next
-		if n.skip(); n.next <= before || n.next > maxSeq || n.window > maxLeap {
-			t.Fatalf("from %d to %d in a window of %d", before, n.next, n.window)
+		before := n.nextNumber
+		if n.skip(); n.nextNumber <= before || n.nextNumber > maxSeq || n.leapBound > maxLeapBound {
+			t.Fatalf("from %d to %d in a window of %d", before, n.nextNumber, n.leapBound)
 		}
 	}
 }

@@ -42,7 +42,7 @@ const refsPerQuery = 1000
 
 // EachOutput calls the callback for every output file that the database refers to, with the file's name and
 // its size in bytes.
-func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error {
+func EachOutput(c *sqlitedb.Conn, visit func(ref string, size int64) error) error {
 	type output struct {
 		seq, n int64
 		ref    string
@@ -57,7 +57,7 @@ func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error
 			return err
 		}
 		for _, last = range list {
-			if err := each(last.ref, last.size); err != nil {
+			if err := visit(last.ref, last.size); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ func jobOfOutput(c *sqlitedb.Conn, name string) string {
 	id, _, _ := strings.Cut(name, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
 	// If this fails, id is still the number.
-	database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	database.FirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 
@@ -134,18 +134,18 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		}
 		if found != (fault{}) {
 			id := jobOfOutput(c, ref)
-			faults = append(faults, fault{"job " + id + ": " + found.text, strings.ReplaceAll(found.advice, "ID", id)})
+			faults = append(faults, fault{"job " + id + ": " + found.message, strings.ReplaceAll(found.advice, "ID", id)})
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := database.Each(c, func(r database.Row) { delete(orphans, r.Text(0)) },
+	if err := database.EachRow(c, func(r database.Row) { delete(orphans, r.Text(0)) },
 		`SELECT ref FROM garbage UNION ALL SELECT seq || '-' || fence FROM jobs WHERE place = 3`); err != nil {
 		return nil, err
 	}
-	reservations, err := database.ReadReserved(c)
+	reservations, err := database.ReadReservations(c)
 	if err != nil {
 		return nil, err
 	}

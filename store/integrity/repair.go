@@ -40,8 +40,8 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 		return nil, err
 	}
 	if sum != kept {
-		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output", kept,
-			sum))
+		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output",
+			kept, sum))
 	}
 	gates, err := GateFaults(c)
 	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
@@ -51,7 +51,7 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 // thing that jobs need in order to start.
 func GateFaults(c database.Conn) (faults []string, err error) {
 	g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
-	if err := g.read(); err != nil {
+	if err := g.readGates(); err != nil {
 		return nil, err
 	}
 	needed := map[int64]int64{} // number of lanes that need each gate, by id
@@ -88,7 +88,7 @@ type gateName struct {
 func recountGates(c *sqlitedb.Conn) error {
 	return database.InTx(c, func() error {
 		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
-		for _, step := range []func() error{g.read, g.fixLanes, g.write} {
+		for _, step := range []func() error{g.readGates, g.fixLanes, g.writeCounts} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -113,36 +113,36 @@ type gateUse struct {
 	demand                  queue.Demand // the demand of a job that names the gate
 }
 
-// use returns the entry of a gate in g.gates, and adds it if necessary.
-func (g *gateCounts) use(gate gateName) *gateUse {
+// entryOf returns the entry of a gate in g.gates, and adds it if necessary.
+func (g *gateCounts) entryOf(gate gateName) *gateUse {
 	if g.gates[gate] == nil {
 		g.gates[gate] = &gateUse{}
 	}
 	return g.gates[gate]
 }
 
-// read reads the gates, and counts the demands of all unfinished jobs.
-func (g *gateCounts) read() error {
-	err := database.Each(g.conn, func(r database.Row) {
-		u := g.use(gateName{r.Num(1), r.Num(2), r.Text(3)})
+// readGates reads the gates, and counts the demands of all unfinished jobs.
+func (g *gateCounts) readGates() error {
+	err := database.EachRow(g.conn, func(r database.Row) {
+		u := g.entryOf(gateName{r.Num(1), r.Num(2), r.Text(3)})
 		u.id, u.storedLanes, u.storedJobs = r.Num(0), r.Num(4), r.Num(5)
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	if err != nil {
 		return err
 	}
-	return database.Each(g.conn, func(r database.Row) {
+	return database.EachRow(g.conn, func(r database.Row) {
 		for _, d := range records.DecodeDemands(r.View(1)) {
-			u := g.use(gateNameOf(d, int(r.Num(0))))
+			u := g.entryOf(gateNameOf(d, int(r.Num(0))))
 			u.demand = d
 			u.jobs += records.BoolToInt(d.HasLimit())
 		}
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// create creates a gate if it does not exist. If no job names the gate, its rule is unknown until the next job
+// ensureGate creates a gate if it does not exist. If no job names the gate, its rule is unknown until the next job
 // that names it sets the rule.
-func (g *gateCounts) create(gate gateName) (u *gateUse, err error) {
-	if u = g.use(gate); u.id == 0 {
+func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
+	if u = g.entryOf(gate); u.id == 0 {
 		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
 			gate.uid, gate.kind, gate.key, int64(max(1, u.demand.Amount)), u.demand.Period.Milliseconds())
 	}
@@ -159,7 +159,7 @@ func (g *gateCounts) fixLanes() error {
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.Amount, &d.Key); err != nil {
 				return true, nil // skip a damaged lane, whose needs cannot be read
 			}
-			u, err := g.create(gateNameOf(d, int(r.Num(1))))
+			u, err := g.ensureGate(gateNameOf(d, int(r.Num(1))))
 			if err != nil {
 				return false, err
 			}
@@ -182,10 +182,10 @@ func (g *gateCounts) fixLanes() error {
 	return nil
 }
 
-// write stores the counts of each gate. It creates gates that do not exist.
-func (g *gateCounts) write() error {
+// writeCounts stores the counts of each gate. It creates gates that do not exist.
+func (g *gateCounts) writeCounts() error {
 	for gate := range g.gates {
-		u, err := g.create(gate)
+		u, err := g.ensureGate(gate)
 		if err == nil {
 			err = g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, u.lanes, u.jobs, u.id)
 		}
@@ -242,27 +242,27 @@ func QueueFaults(c database.Conn) (faults []string) {
 
 // countSource describes one stored count of each user or queue, such as the number of waiting jobs.
 type countSource[C any] struct {
-	member  func(C) int64 // returns the count
-	owner   string        // word for the user or queue in messages
-	subject string        // words for the count in messages
-	table   string        // statement that reads the stored counts
-	rows    string        // statement that counts the rows
+	countOf         func(C) int64 // returns the count
+	ownerWord       string        // word for the user or queue in messages
+	countName       string        // words for the count in messages
+	storedCountsSQL string
+	rowCountsSQL    string
 }
 
-// countFaults compares stored counts with the rows that they count. The statement source.table reads stored counts,
-// and the statement meta reads a list of newer ones, which replace them. The function parseList parses this list.
-// The function key reads the user or queue from a row.
-func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
+// countFaults compares stored counts with the rows that they count. The statement source.storedCountsSQL reads the
+// stored counts. The statement newerListSQL reads a list of newer counts, which replace them; parseList parses this
+// list. readKey reads the user or queue from a row.
+func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
 	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
-	list, err := database.QueryText(c, meta)
+	list, err := database.QueryText(c, newerListSQL)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
-			err = database.Each(c, func(r database.Row) { counts[key(r)] = r.Num(1) }, q)
+			err = database.EachRow(c, func(r database.Row) { counts[readKey(r)] = r.Num(1) }, q)
 		}
 		return counts
 	}
-	kept, there := read(source.table), read(source.rows)
+	kept, there := read(source.storedCountsSQL), read(source.rowCountsSQL)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -271,15 +271,15 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K
 		return []string{err.Error()}
 	}
 	for k, counts := range changed {
-		kept[k] = source.member(counts)
+		kept[k] = source.countOf(counts)
 	}
 	for k := range there {
 		kept[k] += 0 // add the key if it is missing, so that the next loop checks it
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.owner, k,
-				source.subject, kept[k], there[k]))
+			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.ownerWord, k,
+				source.countName, kept[k], there[k]))
 		}
 	}
 	return faults
@@ -293,8 +293,8 @@ func Repair(c *sqlitedb.Conn) error {
 		return err
 	}
 	for _, f := range wrong {
-		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
-			if err := c.Exec(f.create); err != nil {
+		if strings.HasPrefix(f.createSQL, "CREATE INDEX") || strings.HasPrefix(f.createSQL, "CREATE UNIQUE INDEX") {
+			if err := c.Exec(f.createSQL); err != nil {
 				return err
 			}
 		}

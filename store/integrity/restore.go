@@ -23,15 +23,15 @@ type RestoreResult struct {
 const PreparedFileName = "restore.tmp"
 
 // Restore checks a backup and prepares it in a directory that no service uses. It counts the rows of the backup
-// again. It calls the function save to create each output file, and the function each to report the number of
-// copied bytes and the size of the backup. Restore does not change the existing database. The returned function
-// replaces it: the function moves the old files into asideDir, calls its callback, and installs the backup.
+// again. It calls createOutput to create each output file, and reportProgress to report the number of copied bytes
+// and the size of the backup. Restore does not change the existing database. The returned function replaceDatabase
+// replaces it: the function moves the old files into asideDir, calls beforeInstall, and installs the backup.
 //
 // Numbers of jobs and events that were assigned after the backup was made are not assigned again, if the existing
 // database or its high-water mark can be read.
-func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
-	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
-	err error) {
+func Restore(dir, backupPath string, createOutput func(ref string) (io.WriteCloser, error),
+	reportProgress func(done, total int64)) (
+	done RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
 	path := filepath.Join(dir, PreparedFileName)
 	DeleteUnfinishedRestore(path) // otherwise SQLite would apply an old journal to the new file
 	defer func() {
@@ -39,15 +39,15 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 			DeleteUnfinishedRestore(path)
 		}
 	}()
-	if err := CopyFile(path, file, each); err != nil {
+	if err := CopyFile(path, backupPath, reportProgress); err != nil {
 		return done, nil, err
 	}
 	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
 	if err == nil {
 		err = checkBackup(c)
 	}
-	if err = notBackupError(file, err); err == nil {
-		done, err = unpackOutputs(c, save)
+	if err = notBackupError(backupPath, err); err == nil {
+		done, err = unpackOutputs(c, createOutput)
 	}
 	if err == nil {
 		err = raiseNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
@@ -61,8 +61,8 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	if err := syncFile(path); err != nil {
 		return done, nil, err
 	}
-	return done, func(asideDir string, between func() error) error {
-		return installPrepared(dir, path, asideDir, between)
+	return done, func(asideDir string, beforeInstall func() error) error {
+		return installPrepared(dir, path, asideDir, beforeInstall)
 	}, nil
 }
 
@@ -86,13 +86,13 @@ func notBackupError(file string, err error) error {
 const copyPieceBytes = 1 << 20
 
 // CopyFile copies a file to a new one. It calls the callback to report how many bytes are copied, and the total.
-func CopyFile(to, from string, each func(done, total int64)) error {
-	in, err := os.Open(from)
+func CopyFile(targetPath, sourcePath string, reportProgress func(doneBytes, totalBytes int64)) error {
+	in, err := os.Open(sourcePath)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(targetPath, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func CopyFile(to, from string, each func(done, total int64)) error {
 		n, err = io.CopyN(out, in, copyPieceBytes)
 		done += n
 		if err == nil || err == io.EOF {
-			each(done, info.Size())
+			reportProgress(done, info.Size())
 		}
 	}
 	if err == io.EOF {
@@ -140,56 +140,57 @@ func checkBackup(c *sqlitedb.Conn) error {
 	}
 	wrong, err := SchemaFaults(c)
 	if err == nil && len(wrong) > 0 {
-		err = errors.New(wrong[0].text)
+		err = errors.New(wrong[0].message)
 	}
 	return err
 }
 
 // unpackOutputs writes the outputs in a backup to their files, and removes them from the backup.
-func unpackOutputs(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done RestoreResult, err error) {
-	if done.Jobs, err = c.QueryNumber(
+func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteCloser, error)) (
+	result RestoreResult, err error) {
+	if result.Jobs, err = c.QueryNumber(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
-		return done, err
+		return result, err
 	}
 	there, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
 	if err != nil || there == 0 {
-		return done, err
+		return result, err
 	}
-	var f io.WriteCloser
+	var outputFile io.WriteCloser
 	open := ""
 	finish := func() error {
-		if f == nil {
+		if outputFile == nil {
 			return nil
 		}
-		err := f.Close()
-		f = nil
+		err := outputFile.Close()
+		outputFile = nil
 		return err
 	}
 	err = c.Query(func(r database.Row) (bool, error) {
-		if ref := r.Text(0); ref != open || f == nil {
+		if ref := r.Text(0); ref != open || outputFile == nil {
 			if err := finish(); err != nil {
 				return false, err
 			}
 			open = ref
-			done.Outputs++
-			if f, err = save(ref); err != nil {
+			result.Outputs++
+			if outputFile, err = createOutput(ref); err != nil {
 				return false, err
 			}
 		}
-		_, err := io.WriteString(f, r.Text(2))
+		_, err := io.WriteString(outputFile, r.Text(2))
 		return true, err
 	}, `SELECT ref, n, bytes FROM outputs ORDER BY ref, n`)
 	if err = errors.Join(err, finish()); err != nil {
-		return done, err
+		return result, err
 	}
 	if err := c.Exec(`DROP TABLE outputs`); err != nil {
-		return done, err
+		return result, err
 	}
-	if done.Outputs == 0 {
-		return done, nil
+	if result.Outputs == 0 {
+		return result, nil
 	}
 	err = c.Exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
-	return done, err
+	return result, err
 }
 
 // raiseNumbers raises the next numbers of jobs and events in the backup. They are then at least those of the
@@ -209,19 +210,19 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		return nil
 	}
 	defer old.Close()
-	var epoch, seq, event int64
-	if _, err = database.First(old, func(r database.Row) { epoch, seq, event = r.Num(0), r.Num(1), r.Num(2) },
+	var epoch, nextSeq, nextEvent int64
+	if _, err = database.FirstRow(old, func(r database.Row) { epoch, nextSeq, nextEvent = r.Num(0), r.Num(1), r.Num(2) },
 		`SELECT epoch, next_seq, next_event FROM meta`); err != nil {
 		return nil
 	}
 	return c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
-		epoch, seq, event)
+		epoch, nextSeq, nextEvent)
 }
 
 // installPrepared moves the existing files to asideDir, calls the callback, and then renames the prepared
 // database. After the move and before the renaming, a service refuses to start, because the high-water mark shows
 // that a database is missing. If the process is killed at that time, the user can run restore again.
-func installPrepared(dir, prepared, asideDir string, between func() error) error {
+func installPrepared(dir, preparedPath, asideDir string, beforeInstall func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {
 		err = m.File.Close()
@@ -239,10 +240,10 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 	if err := errors.Join(atomicfile.SyncDir(asideDir), atomicfile.SyncDir(dir)); err != nil {
 		return err
 	}
-	if err := between(); err != nil {
+	if err := beforeInstall(); err != nil {
 		return err
 	}
-	if err := os.Rename(prepared, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+	if err := os.Rename(preparedPath, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
 		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)",
 			err, asideDir)
 	}

@@ -41,8 +41,8 @@ const maxClockAhead = time.Minute
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineDir(dir)
 	path := filepath.Join(dir, sqlitedb.DatabaseName)
-	wrong := func(err error, next string) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: next})
+	wrong := func(err error, advice string) []store.Finding {
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: advice})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -104,9 +104,10 @@ func emptyDatabaseFinding(dir, path string) store.Finding {
 
 // ExamineDir checks a service's state directory: the file system, the disk and the permissions of the
 // files. A service has a state directory even if its database is on a server.
-func ExamineDir(dir string) (list []store.Finding) {
-	add := func(check string, level store.Level, next, format string, args ...any) {
-		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Advice: next})
+func ExamineDir(dir string) (findings []store.Finding) {
+	add := func(check string, level store.Level, advice, format string, args ...any) {
+		findings = append(findings, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...),
+			Advice: advice})
 	}
 	system, err := sqlitedb.FileSystemOf(dir)
 	switch {
@@ -135,7 +136,7 @@ func ExamineDir(dir string) (list []store.Finding) {
 	} else {
 		add("disk", store.LevelOK, "", "%d MiB are free", disk.Free>>20)
 	}
-	before := len(list)
+	before := len(findings)
 	for _, name := range append(append([]string{"."}, sqlitedb.DatabaseFiles()...), sqlitedb.HighWaterName,
 		sqlitedb.ReserveName) {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
@@ -157,10 +158,10 @@ func ExamineDir(dir string) (list []store.Finding) {
 			add("permissions", store.LevelFailure, "", "%v", err)
 		}
 	}
-	if len(list) == before {
+	if len(findings) == before {
 		add("permissions", store.LevelOK, "", "only the service can read or change the files of the queue")
 	}
-	return list
+	return findings
 }
 
 // ExamineDatabase makes the quick checks of a database.
@@ -181,35 +182,35 @@ func examineSize(c *sqlitedb.Conn) []store.Finding {
 
 // examineSchema compares the tables and indexes with those that the migrations create. It also checks that
 // the newest rows are not dated in the future.
-func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
+func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 	wrong, err := SchemaFaults(c)
 	if err != nil {
 		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
 	}
 	for _, f := range wrong {
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text,
+		findings = append(findings, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message,
 			Advice: cmp.Or(f.advice, rebuildAdvice)})
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
-	if err == nil && len(list) == 0 {
-		list = append(list, store.Finding{Check: "database", Level: store.LevelOK,
+	if err == nil && len(findings) == 0 {
+		findings = append(findings, store.Finding{Check: "database", Level: store.LevelOK,
 			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
 		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.QueryNumber(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
+			findings = append(findings, store.Finding{Check: "clock", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
 				Advice:  clockAdvice})
 		}
 	}
-	return list
+	return findings
 }
 
 // ExamineFrames reports jobs that were lost because frames, the parts of batches, were damaged.
-func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
+func ExamineFrames(c *sqlitedb.Conn) (findings []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
-	_, err := database.First(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
+	_, err := database.FirstRow(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
 		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
@@ -223,13 +224,12 @@ func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
-// schemaFault describes a table, index, trigger or view that differs from what the migrations create. The field
-// create is the statement that creates a missing object. The field advice replaces rebuildAdvice if it is not
-// "".
-type schemaFault struct{ text, create, advice string }
+// schemaFault describes a table, index, trigger or view that differs from what the migrations create. createSQL is
+// the statement that creates a missing object. The field advice replaces rebuildAdvice if it is not "".
+type schemaFault struct{ message, createSQL, advice string }
 
 // SchemaFaults compares the schema of a database with that of a new one.
-func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
+func SchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
 	fresh, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	defer fresh.Close()
 	read := func(c *sqlitedb.Conn) (map[string]string, error) {
 		byName := map[string]string{}
-		err := database.Each(c, func(r database.Row) {
+		err := database.EachRow(c, func(r database.Row) {
 			byName[r.Text(0)] = strings.Join(strings.Fields(r.Text(1)), " ")
 		}, `SELECT type || ' ' || name, sql FROM sqlite_schema
 			WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`)
@@ -256,19 +256,19 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
-			list = append(list, schemaFault{text: "the " + name + " is missing", create: sql})
+			faults = append(faults, schemaFault{message: "the " + name + " is missing", createSQL: sql})
 		case there != sql && !newer:
-			list = append(list, schemaFault{text: "the " + name + " is not as queuectl creates it; the database " +
+			faults = append(faults, schemaFault{message: "the " + name + " is not as queuectl creates it; the database " +
 				"contains: " + there})
 		}
 	}
 	for name, sql := range got {
 		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
-			list = append(list, schemaFault{text: "the " + name + " was not created by queuectl: " + sql,
+			faults = append(faults, schemaFault{message: "the " + name + " was not created by queuectl: " + sql,
 				advice: "if you do not need it, stop the service, then drop it with the program sqlite3"})
 		}
 	}
-	return list, err
+	return faults, err
 }
 
 // CheckPages returns an error if SQLite finds the database damaged.
@@ -285,30 +285,31 @@ func CheckPages(c *sqlitedb.Conn) error {
 
 // Verify compares the rows of a copy of the database with each other and with the output files.
 func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
-	now queue.Millis) (list []store.Finding) {
-	report := func(name, fine string, found []fault, err error) {
+	now queue.Millis) (findings []store.Finding) {
+	report := func(name, okMessage string, foundFaults []fault, err error) {
 		if err != nil { // the database is so damaged that its rows cannot be read
-			found = append(found, fault{err.Error(), replaceAdvice})
+			foundFaults = append(foundFaults, fault{err.Error(), replaceAdvice})
 		}
-		for i, f := range found {
+		for i, f := range foundFaults {
 			if i == maxFaults {
-				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
-					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Advice: f.advice})
+				findings = append(findings, store.Finding{Check: name, Level: store.LevelFailure,
+					Message: fmt.Sprintf("%d more problems of this kind", len(foundFaults)-i), Advice: f.advice})
 				break
 			}
-			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Advice: f.advice})
+			findings = append(findings, store.Finding{Check: name, Level: store.LevelFailure, Message: f.message,
+				Advice: f.advice})
 		}
-		if len(found) == 0 {
-			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
+		if len(foundFaults) == 0 {
+			findings = append(findings, store.Finding{Check: name, Level: store.LevelOK, Message: okMessage})
 		}
 	}
-	check := func(name, fine, next string, faults func() ([]string, error)) {
-		texts, err := faults()
-		var found []fault
+	check := func(name, okMessage, advice string, findFaults func() ([]string, error)) {
+		texts, err := findFaults()
+		var foundFaults []fault
 		for _, text := range texts {
-			found = append(found, fault{text, next})
+			foundFaults = append(foundFaults, fault{text, advice})
 		}
-		report(name, fine, found, err)
+		report(name, okMessage, foundFaults, err)
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
 	check("counters", "the stored counts match the stored jobs", rebuildAdvice,
@@ -317,17 +318,17 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 	check("rows", "all rows are consistent",
 		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
 		func() ([]string, error) { return RowFaults(c) })
-	list = append(list, ExamineFrames(c)...)
+	findings = append(findings, ExamineFrames(c)...)
 	check("indexes", "all checked queries use an index", rebuildAdvice,
 		func() ([]string, error) { return planFaults(c), nil })
 	found, err := outputFaults(c, files, outputs)
 	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
 		len(files)), found, err)
-	return list
+	return findings
 }
 
 // fault describes something wrong that Verify found, and what the user can do about it.
-type fault struct{ text, advice string }
+type fault struct{ message, advice string }
 
 // clockAdvice is the advice to the user about dates in the future.
 const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
@@ -336,9 +337,9 @@ const clockAdvice = "if the clock of the machine is wrong, set it; stored dates 
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// countQuery is a query for wrong rows. It selects the number of wrong rows and the name of one of them. text
-// is the format of a message with these two values.
-type countQuery struct{ text, sql string }
+// countQuery is a query for wrong rows. It selects the number of wrong rows and the name of one of them.
+// messageFormat is the format of a message with these two values.
+type countQuery struct{ messageFormat, sql string }
 
 // FutureDateFaults returns descriptions of rows with dates more than maxClockAhead after the given time.
 func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
@@ -404,12 +405,12 @@ func RowFaults(c database.Conn) ([]string, error) {
 func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
-		_, err := database.First(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, args...)
+		_, err := database.FirstRow(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, args...)
 		if err != nil {
 			return nil, err
 		}
 		if n > 0 {
-			faults = append(faults, fmt.Sprintf(q.text, n, example))
+			faults = append(faults, fmt.Sprintf(q.messageFormat, n, example))
 		}
 	}
 	return faults, nil
@@ -436,7 +437,7 @@ func planFaults(c *sqlitedb.Conn) (faults []string) {
 		`SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = 'x' AND id <> CAST(seq AS TEXT)`,
 		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
 	} {
-		err := database.Each(c, func(r database.Row) {
+		err := database.EachRow(c, func(r database.Row) {
 			if plan := r.Text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
 				faults = append(faults, plan+": "+strings.Join(strings.Fields(q), " "))
 			}

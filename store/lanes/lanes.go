@@ -15,11 +15,11 @@ import (
 // Lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
 // There may be many lanes with demands, so it holds only the best ones of each queue and user.
 type Lanes struct {
-	PlainLanes map[Name]*rules.Lane
-	ByUID      map[int][]*rules.Lane // plain lanes by uid
-	Queues     map[string]*Queue
-	Ready      heapOf[*Queue, byQueue] // queues that have room and an open lane
-	stale      []*Queue                // queues whose best lane must be found again
+	PlainLanes  map[Name]*rules.Lane
+	ByUID       map[int][]*rules.Lane // plain lanes by uid
+	Queues      map[string]*Queue
+	Ready       headHeap[*Queue, queueOrdering] // queues that have room and an open lane
+	staleQueues []*Queue                        // queues whose best lane must be found again
 	// OverQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
 	OverQuota map[int64]int
 	Weights   int // number of queues whose weight is not 1
@@ -43,51 +43,51 @@ type Name struct {
 // NameOf returns the name of a plain lane.
 func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
 
-// heapOf is a heap of queues or lanes. The element with the best head is first.
-type heapOf[T any, O ordering[T]] []T
+// headHeap is a heap of queues or lanes. The element with the best head is first.
+type headHeap[T any, O headOrdering[T]] []T
 
-// ordering gives heapOf access to the head and the heap index of an element. The index is -1 if the element is
+// headOrdering gives headHeap access to the head and the heap index of an element. The index is -1 if the element is
 // in no heap.
-type ordering[T any] interface {
+type headOrdering[T any] interface {
 	head(T) rules.Position
 	index(T) *int
 }
 
-type byLane struct{} // the ordering of lanes
+type laneOrdering struct{} // the ordering of lanes
 
-func (byLane) head(l *rules.Lane) rules.Position { return l.Head }
-func (byLane) index(l *rules.Lane) *int          { return &l.HeapIndex }
+func (laneOrdering) head(l *rules.Lane) rules.Position { return l.Head }
+func (laneOrdering) index(l *rules.Lane) *int          { return &l.HeapIndex }
 
-type byQueue struct{} // the ordering of queues
+type queueOrdering struct{} // the ordering of queues
 
-func (byQueue) head(q *Queue) rules.Position { return q.Head }
-func (byQueue) index(q *Queue) *int          { return &q.ReadyIndex }
+func (queueOrdering) head(q *Queue) rules.Position { return q.Head }
+func (queueOrdering) index(q *Queue) *int          { return &q.ReadyIndex }
 
 // Len implements heap.Interface.
-func (h heapOf[T, O]) Len() int { return len(h) }
+func (h headHeap[T, O]) Len() int { return len(h) }
 
 // Less implements heap.Interface. It reports whether element i has a better head than element j.
-func (h heapOf[T, O]) Less(i, j int) bool {
+func (h headHeap[T, O]) Less(i, j int) bool {
 	var o O
 	return o.head(h[j]).After(o.head(h[i]))
 }
 
 // Swap implements heap.Interface. It swaps two elements and their heap indexes.
-func (h heapOf[T, O]) Swap(i, j int) {
+func (h headHeap[T, O]) Swap(i, j int) {
 	var o O
 	h[i], h[j] = h[j], h[i]
 	*o.index(h[i]), *o.index(h[j]) = i, j
 }
 
 // Push implements heap.Interface.
-func (h *heapOf[T, O]) Push(x any) {
+func (h *headHeap[T, O]) Push(x any) {
 	var o O
 	*o.index(x.(T)) = len(*h)
 	*h = append(*h, x.(T))
 }
 
 // Pop implements heap.Interface. It removes the last element.
-func (h *heapOf[T, O]) Pop() any {
+func (h *headHeap[T, O]) Pop() any {
 	var o O
 	last := len(*h) - 1
 	x := (*h)[last]
@@ -96,21 +96,23 @@ func (h *heapOf[T, O]) Pop() any {
 	return x
 }
 
-// put brings the heap up to date after a change of x: it adds x, moves it or, if present is false, removes it.
-func (h *heapOf[T, O]) put(x T, present bool) {
+// update brings the heap up to date after a change of an element: it adds the element, moves it or, if shouldContain
+// is false, removes it.
+func (h *headHeap[T, O]) update(element T, shouldContain bool) {
 	var o O
-	switch index := *o.index(x); {
-	case present && index < 0:
-		heap.Push(h, x)
-	case present:
+	switch index := *o.index(element); {
+	case shouldContain && index < 0:
+		heap.Push(h, element)
+	case shouldContain:
 		heap.Fix(h, index)
 	case index >= 0:
 		heap.Remove(h, index)
 	}
 }
 
-// second returns the index of the element with the second-best head, or 0 if the heap has fewer than two elements.
-func (h heapOf[T, O]) second() int {
+// secondBestIndex returns the index of the element with the second-best head, or 0 if the heap has fewer than two
+// elements.
+func (h headHeap[T, O]) secondBestIndex() int {
 	switch { // the second-best element is a child of the root
 	case len(h) < 2:
 		return 0
@@ -141,7 +143,7 @@ func (ls *Lanes) Add(l *rules.Lane) {
 // at the place that its head determines.
 func (ls *Lanes) Update(l *rules.Lane) {
 	q := ls.Queue(l.Queue)
-	q.OpenLanes.put(l, l.ClosedBy == rules.Open)
+	q.OpenLanes.update(l, l.ClosedBy == rules.Open)
 	ls.UpdateQueue(q)
 }
 
@@ -153,17 +155,17 @@ func (ls *Lanes) Remove(l *rules.Lane) {
 		delete(ls.ByUID, l.UID)
 	}
 	q := ls.Queue(l.Queue)
-	q.OpenLanes.put(l, false)
+	q.OpenLanes.update(l, false)
 	ls.UpdateQueue(q)
 }
 
-// CountOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It does nothing
+// AddOverQuota adds delta to the number of lanes with demands that are closed by a user's quota. It does nothing
 // if gate is not the gate of a user's quota.
-func (ls *Lanes) CountOverQuota(gate int64, n int) {
+func (ls *Lanes) AddOverQuota(gate int64, delta int) {
 	if gate >= 0 || gate == rules.Empty {
 		return
 	}
-	if ls.OverQuota[gate] += n; ls.OverQuota[gate] == 0 {
+	if ls.OverQuota[gate] += delta; ls.OverQuota[gate] == 0 {
 		delete(ls.OverQuota, gate)
 	}
 }
@@ -171,24 +173,24 @@ func (ls *Lanes) CountOverQuota(gate int64, n int) {
 // ClosedHereBy returns the ids of the lanes that a gate has closed for this node alone, joined by
 // database.JoinNumbers. The result is "" for no lanes.
 func (ls *Lanes) ClosedHereBy(gate int64) string {
-	var list []int64
+	var laneIDs []int64
 	for lane, closedBy := range ls.ClosedHere {
 		if closedBy == gate {
-			list = append(list, lane)
+			laneIDs = append(laneIDs, lane)
 		}
 	}
-	return database.JoinNumbers(slices.Values(list))
+	return database.JoinNumbers(slices.Values(laneIDs))
 }
 
 // EachReady calls the callback for the queues that have room and an open lane, until it returns false. The
 // queue with the best head comes first, then the second best, then the others in any order.
-func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
-	second := ls.Ready.second()
-	if len(ls.Ready) == 0 || !each(&ls.Ready[0].Queue) || second == 0 || !each(&ls.Ready[second].Queue) {
+func (ls *Lanes) EachReady(visit func(*rules.Queue) bool) {
+	second := ls.Ready.secondBestIndex()
+	if len(ls.Ready) == 0 || !visit(&ls.Ready[0].Queue) || second == 0 || !visit(&ls.Ready[second].Queue) {
 		return
 	}
 	for i, q := range ls.Ready {
-		if i != 0 && i != second && !each(&q.Queue) {
+		if i != 0 && i != second && !visit(&q.Queue) {
 			return
 		}
 	}
@@ -196,34 +198,34 @@ func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
 
 // Refresh finds the best open lane of each queue whose lanes have changed. The callback reads the open lanes of the
 // users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
-func (ls *Lanes) Refresh(read func(q *Queue) error) error {
-	for len(ls.stale) > 0 {
-		q := ls.stale[len(ls.stale)-1]
+func (ls *Lanes) Refresh(readOpenLanes func(q *Queue) error) error {
+	for len(ls.staleQueues) > 0 {
+		q := ls.staleQueues[len(ls.staleQueues)-1]
 		if q.Stale || len(q.StaleUsers) > 0 {
-			if err := q.readStale(read); err != nil {
+			if err := q.readStaleLanes(readOpenLanes); err != nil {
 				return err
 			}
 		}
 		q.BestDemandLane, q.secondHead = nil, rules.EndPosition
-		for _, lanes := range q.users {
+		for _, lanes := range q.lanesByUID {
 			switch best := lanes.openLanes[0]; {
 			case q.BestDemandLane == nil:
 				q.BestDemandLane, q.secondHead = best, lanes.secondHead()
 			case q.BestDemandLane.Head.After(best.Head):
-				q.BestDemandLane, q.secondHead = best, earlier(q.BestDemandLane.Head, lanes.secondHead())
+				q.BestDemandLane, q.secondHead = best, earlierPosition(q.BestDemandLane.Head, lanes.secondHead())
 			default:
-				q.secondHead = earlier(q.secondHead, best.Head)
+				q.secondHead = earlierPosition(q.secondHead, best.Head)
 			}
 		}
 		q.mustRefresh = false
-		ls.stale = ls.stale[:len(ls.stale)-1]
+		ls.staleQueues = ls.staleQueues[:len(ls.staleQueues)-1]
 		ls.UpdateQueue(q)
 	}
 	return nil
 }
 
-// earlier returns the better one of two positions.
-func earlier(a, b rules.Position) rules.Position {
+// earlierPosition returns the better one of two positions.
+func earlierPosition(a, b rules.Position) rules.Position {
 	if a.After(b) {
 		return b
 	}
@@ -232,16 +234,16 @@ func earlier(a, b rules.Position) rules.Position {
 
 // Contenders calls the callback for the best open lane of every user in a queue. It also passes the number
 // of the user's last turn, or 0 if unknown.
-func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
+func (ls *Lanes) Contenders(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	for _, l := range q.OpenLanes {
-		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
+		if demandLanes, found := q.lanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
 			l = demandLanes.openLanes[0]
 		}
-		each(l, q.LastTurns[l.UID])
+		visit(l, q.LastTurns[l.UID])
 	}
-	for uid, demandLanes := range q.users {
+	for uid, demandLanes := range q.lanesByUID {
 		if plain := ls.PlainLanes[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			each(demandLanes.openLanes[0], q.LastTurns[uid])
+			visit(demandLanes.openLanes[0], q.LastTurns[uid])
 		}
 	}
 }

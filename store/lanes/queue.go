@@ -18,22 +18,23 @@ type Queue struct {
 	// RetainedJobs is the number of kept jobs that ended while the queue had its own retention. RetainedBytes is the
 	// total size of their outputs.
 	RetainedJobs, RetainedBytes int64
-	Lanes                       int // number of lanes, including those without jobs
+	LaneCount                   int // number of lanes, including those without jobs
 	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. A turn numbered up to
 	// FixedTurns was taken under an earlier rule of the queue. Such a turn still counts after its lease is returned; a
 	// later turn does not.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
-	OpenLanes      heapOf[*rules.Lane, byLane] // the queue's open lanes without demands
-	BestDemandLane *rules.Lane                 // best open lane with demands; nil if none is open
-	ReadyIndex     int                         // index in Lanes.Ready, -1 if the queue is not in it
-	Stale          bool                        // the open lanes with demands of all users must be read again
-	StaleUsers     map[int]bool                // users whose open lanes with demands must be read again
+	OpenLanes      headHeap[*rules.Lane, laneOrdering] // the queue's open lanes without demands
+	BestDemandLane *rules.Lane                         // best open lane with demands; nil if none is open
+	ReadyIndex     int                                 // index in Lanes.Ready, -1 if the queue is not in it
+	Stale          bool                                // the open lanes with demands of all users must be read again
+	StaleUsers     map[int]bool                        // users whose open lanes with demands must be read again
 
-	users       map[int]userLanes
-	secondHead  rules.Position // at or before the head of the second-best open lane with demands
-	mustRefresh bool           // true while the queue is in Lanes.stale; BestDemandLane and secondHead are then unknown
+	lanesByUID map[int]userLanes
+	secondHead rules.Position // at or before the head of the second-best open lane with demands
+	// mustRefresh is true while the queue is in Lanes.staleQueues. BestDemandLane and secondHead are then unknown.
+	mustRefresh bool
 }
 
 func newQueue(name string) *Queue {
@@ -51,7 +52,7 @@ func (q *Queue) HasRow() bool { return q.Exists() || q.RetainedJobs > 0 || q.Ret
 // IsIdle reports whether the queue can be removed from memory: it has no lanes, needs no row, and is in no list
 // of this package.
 func (q *Queue) IsIdle() bool {
-	return q.Lanes == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
+	return q.LaneCount == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
 }
 
 // StoredCounts returns the stored counts of the queue.
@@ -67,12 +68,12 @@ func (q *Queue) SetStoredCounts(c records.QueueCounts) {
 
 // SetRule sets the rule of the queue. The caller must then call UpdateQueue.
 func (q *Queue) SetRule(rule store.QueueRule) {
-	q.Rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending,
+	q.Rule, q.Weight, q.MaxWaiting, q.HasOwnRetention = rule, rule.Weight, rule.MaxPending,
 		rule.Retention != store.Retention{}
 }
 
-// Shared reports whether several users may have open lanes in the queue.
-func (q *Queue) Shared() bool { return len(q.OpenLanes)+len(q.users) > 1 }
+// HasSeveralUsers reports whether several users may have open lanes in the queue.
+func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.lanesByUID) > 1 }
 
 // PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
 // unknown. byArrival reports whether jobs are claimed in the order of their arrival.
@@ -90,15 +91,15 @@ func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 		return *q.BestDemandLane, q.secondHead
 	}
 	l, next := q.OpenLanes[0], rules.EndPosition
-	if second := q.OpenLanes.second(); second > 0 {
+	if second := q.OpenLanes.secondBestIndex(); second > 0 {
 		next = q.OpenLanes[second].Head
 	}
 	switch {
 	case q.BestDemandLane == nil:
 	case l.Head.After(q.BestDemandLane.Head):
-		return *q.BestDemandLane, earlier(l.Head, q.secondHead)
+		return *q.BestDemandLane, earlierPosition(l.Head, q.secondHead)
 	default:
-		next = earlier(next, q.BestDemandLane.Head)
+		next = earlierPosition(next, q.BestDemandLane.Head)
 	}
 	return *l, next
 }
@@ -117,14 +118,14 @@ func (ls *Lanes) UpdateQueue(q *Queue) {
 		q.Head = q.OpenLanes[0].Head
 	}
 	if q.BestDemandLane != nil {
-		q.Head = earlier(q.Head, q.BestDemandLane.Head)
+		q.Head = earlierPosition(q.Head, q.BestDemandLane.Head)
 	}
-	ls.Ready.put(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
+	ls.Ready.update(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
 }
 
 // MarkStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
 func (ls *Lanes) MarkStale(q *Queue) {
-	q.users, q.Stale = nil, true
+	q.lanesByUID, q.Stale = nil, true
 	ls.clearBestLane(q)
 }
 
@@ -142,21 +143,21 @@ func (ls *Lanes) clearBestLane(q *Queue) {
 	q.BestDemandLane, q.secondHead = nil, rules.EndPosition
 	if !q.mustRefresh {
 		q.mustRefresh = true
-		ls.stale = append(ls.stale, q)
+		ls.staleQueues = append(ls.staleQueues, q)
 	}
 	ls.UpdateQueue(q)
 }
 
-// readStale forgets the queue's stale open lanes. It then calls the callback, which adds the current ones
+// readStaleLanes forgets the queue's stale open lanes. It then calls the callback, which adds the current ones
 // with AddOpen.
-func (q *Queue) readStale(read func(q *Queue) error) error {
-	if q.Stale || q.users == nil {
-		q.users = map[int]userLanes{}
+func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
+	if q.Stale || q.lanesByUID == nil {
+		q.lanesByUID = map[int]userLanes{}
 	}
 	for uid := range q.StaleUsers {
-		delete(q.users, uid)
+		delete(q.lanesByUID, uid)
 	}
-	if err := read(q); err != nil {
+	if err := readOpenLanes(q); err != nil {
 		return err
 	}
 	q.Stale = false
@@ -166,8 +167,9 @@ func (q *Queue) readStale(read func(q *Queue) error) error {
 
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
-	openLanes []*rules.Lane  // in the order of their heads; has at least one
-	restFrom  rules.Position // the user's open lanes that are not in openLanes have their heads at this position or later
+	openLanes []*rules.Lane // in the order of their heads; has at least one
+	// omittedLanesFrom is at or before the heads of all the user's open lanes that are not in openLanes.
+	omittedLanesFrom rules.Position
 }
 
 // MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. With these
@@ -180,12 +182,12 @@ func (u *userLanes) secondHead() rules.Position {
 	if len(u.openLanes) > 1 {
 		return u.openLanes[1].Head
 	}
-	return u.restFrom
+	return u.omittedLanesFrom
 }
 
 // addOpenLane adds an open lane, and drops the last one if there are more than MaxOpenPerUser.
 func (u *userLanes) addOpenLane(l rules.Lane) {
-	if l.Head.After(u.restFrom) {
+	if l.Head.After(u.omittedLanesFrom) {
 		return
 	}
 	index := slices.IndexFunc(u.openLanes, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
@@ -193,33 +195,33 @@ func (u *userLanes) addOpenLane(l rules.Lane) {
 		index = len(u.openLanes)
 	}
 	if u.openLanes = slices.Insert(u.openLanes, index, &l); len(u.openLanes) > MaxOpenPerUser {
-		u.restFrom, u.openLanes = u.openLanes[MaxOpenPerUser].Head, u.openLanes[:MaxOpenPerUser]
+		u.omittedLanesFrom, u.openLanes = u.openLanes[MaxOpenPerUser].Head, u.openLanes[:MaxOpenPerUser]
 	}
 }
 
 // userOpenLanes returns a user's open lanes with demands.
 func (q *Queue) userOpenLanes(uid int) userLanes {
-	if lanesOfUser, known := q.users[uid]; known {
+	if lanesOfUser, known := q.lanesByUID[uid]; known {
 		return lanesOfUser
 	}
-	return userLanes{restFrom: rules.EndPosition}
+	return userLanes{omittedLanesFrom: rules.EndPosition}
 }
 
 // AddOpen adds a lane with demands that was read from the database as open.
 func (q *Queue) AddOpen(l rules.Lane) {
 	lanesOfUser := q.userOpenLanes(l.UID)
 	lanesOfUser.addOpenLane(l)
-	q.users[l.UID] = lanesOfUser
+	q.lanesByUID[l.UID] = lanesOfUser
 }
 
 // HasOpenLane reports whether a lane with demands is in memory as an open lane.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
-		slices.ContainsFunc(q.users[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
+		slices.ContainsFunc(q.lanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's lanes as
-// stale only if memory then has no open lane of the user, but the database has.
+// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's
+// lanes as stale only if memory then has no open lane of the user, but the database has.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)
@@ -233,15 +235,15 @@ func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	}
 	switch {
 	case len(lanesOfUser.openLanes) > 0:
-		if q.users == nil {
-			q.users = map[int]userLanes{}
+		if q.lanesByUID == nil {
+			q.lanesByUID = map[int]userLanes{}
 		}
-		q.users[l.UID] = lanesOfUser
-	case lanesOfUser.restFrom != rules.EndPosition: // other open lanes exist in the database
+		q.lanesByUID[l.UID] = lanesOfUser
+	case lanesOfUser.omittedLanesFrom != rules.EndPosition: // other open lanes exist in the database
 		ls.MarkStaleUser(q, l.UID)
 		return
 	default:
-		delete(q.users, l.UID)
+		delete(q.lanesByUID, l.UID)
 	}
 	ls.clearBestLane(q)
 }

@@ -12,20 +12,20 @@ import (
 // list of jobs, and the last request commits the batch. A committed batch is kept until all its jobs are in the
 // queue.
 type batch struct {
-	number      int64 // the value of Receipt.Batch
-	uid         int
-	name        string
-	lastFrameAt queue.Millis // time when the last frame was added
-	frames      [][]queue.Job
-	idCount     int            // number of the batch's jobs whose id the client chose
-	withGivenID map[int64]bool // seqs of the jobs whose id the client chose
-	committed   bool
+	number       int64 // the value of Receipt.Batch
+	uid          int
+	name         string
+	lastFrameAt  queue.Millis // time when the last frame was added
+	frames       [][]queue.Job
+	idCount      int            // number of the batch's jobs whose id the client chose
+	chosenIDSeqs map[int64]bool // seqs of the jobs whose id the client chose
+	isCommitted  bool
 }
 
 // openBatch returns the user's uncommitted batch with this name, or nil if none exists.
 func (s *Store) openBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
-		if !b.committed && b.uid == uid && b.name == name {
+		if !b.isCommitted && b.uid == uid && b.name == name {
 			return b
 		}
 	}
@@ -44,39 +44,39 @@ func (b *batch) jobCount() (n int64) {
 	return n
 }
 
-// admit returns an error if n more waiting jobs would exceed the limit. Jobs of committed batches count as
-// waiting.
-func (s *Store) admit(n, limit int64) error {
+// admitJobs returns an error if this number of new waiting jobs would exceed the limit. Jobs of committed batches
+// count as waiting.
+func (s *Store) admitJobs(newJobs, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() {
-			n++
+			newJobs++
 		}
 	}
 	for _, b := range s.batches {
-		if b.committed {
-			n += b.jobCount()
+		if b.isCommitted {
+			newJobs += b.jobCount()
 		}
 	}
-	if limit > 0 && n > limit {
+	if limit > 0 && newJobs > limit {
 		return queue.Errorf(queue.CodeQueueFull, "the queue is full: max_pending is %d", limit)
 	}
 	return nil
 }
 
-// admitUser returns an error if n more waiting jobs of a user would exceed the limit. Jobs in uncommitted
-// batches count as waiting too.
-func (s *Store) admitUser(uid int, n, limit int64) error {
+// admitUser returns an error if this number of new waiting jobs of a user would exceed the limit. Jobs in
+// uncommitted batches count as waiting too.
+func (s *Store) admitUser(uid int, newJobs, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
-			n++
+			newJobs++
 		}
 	}
 	for _, b := range s.batches {
 		if b.uid == uid {
-			n += b.jobCount()
+			newJobs += b.jobCount()
 		}
 	}
-	if limit > 0 && n > limit {
+	if limit > 0 && newJobs > limit {
 		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: max_pending_per_user is %d", limit)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *Store) admitUser(uid int, n, limit int64) error {
 // StageBatch stores the jobs of one request as a frame of a batch, and does not commit the batch.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		receipt, err = s.stage(r, now)
+		receipt, err = s.stageFrame(r, now)
 		return err
 	})
 	return receipt, err
@@ -93,22 +93,22 @@ func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.
 
 // countOpenBatches returns the number of a user's uncommitted batches, and the number of their jobs whose id
 // the client chose.
-func (s *Store) countOpenBatches(uid int) (n, ids int) {
+func (s *Store) countOpenBatches(uid int) (batchCount, chosenIDCount int) {
 	for _, b := range s.batches {
-		if b.uid == uid && !b.committed {
-			n++
-			ids += b.idCount
+		if b.uid == uid && !b.isCommitted {
+			batchCount++
+			chosenIDCount += b.idCount
 		}
 	}
-	return n, ids
+	return batchCount, chosenIDCount
 }
 
-// stage adds the drafts of a request to its batch as a frame, inside a transaction.
-func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
+// stageFrame adds the drafts of a request to its batch as a frame, inside a transaction.
+func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, error) {
 	b, known := s.openBatch(r.UID, r.Batch), true
 	if b == nil {
 		s.batchCount++
-		b, known = &batch{number: s.batchCount, uid: r.UID, name: r.Batch, withGivenID: map[int64]bool{}}, false
+		b, known = &batch{number: s.batchCount, uid: r.UID, name: r.Batch, chosenIDSeqs: map[int64]bool{}}, false
 	}
 	open, openIDs := s.countOpenBatches(r.UID)
 	givenIDs := 0
@@ -158,10 +158,10 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(withParentSeqs(draft, receipt))
 		if draft.ID != "" {
-			b.withGivenID[receipt.Seqs[i]] = true
+			b.chosenIDSeqs[receipt.Seqs[i]] = true
 		}
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
-		s.seq = receipt.Seqs[i]
+		s.lastSeq = receipt.Seqs[i]
 	}
 	b.frames, b.idCount, b.lastFrameAt = append(b.frames, frame), b.idCount+givenIDs, now
 	if !known {
@@ -172,24 +172,24 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	return receipt, nil
 }
 
-// commit adds the last frame to a batch and commits the batch. Later calls of ApplyBatch move its jobs into the
+// commitBatch adds the last frame to a batch and commits the batch. Later calls of ApplyBatch move its jobs into the
 // queue.
-func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
+func (s *Store) commitBatch(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
 	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
 	}
-	if err := s.admit(b.jobCount()+int64(len(r.Drafts)), r.MaxPending); err != nil {
+	if err := s.admitJobs(b.jobCount()+int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return receipt, err
 	}
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
-		if receipt, err = s.stage(r, now); err != nil {
+		if receipt, err = s.stageFrame(r, now); err != nil {
 			return receipt, err
 		}
 	}
-	b.committed, receipt.Staged, receipt.Batch = true, true, b.number
+	b.isCommitted, receipt.Staged, receipt.Batch = true, true, b.number
 	return receipt, nil
 }
 
@@ -215,11 +215,11 @@ func (s *Store) dropBatch(dropped *batch) {
 	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == dropped })
 }
 
-// ApplyBatch moves the next frame of the committed batch with number n into the queue. It reports whether it
+// ApplyBatch moves the next frame of the committed batch with this number into the queue. It reports whether it
 // moved one.
-func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
+func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		more = s.applyNextFrame(func(b *batch) bool { return b.number == n }, now)
+		more = s.applyNextFrame(func(b *batch) bool { return b.number == batchNumber }, now)
 		return nil
 	})
 	return more, err
@@ -228,7 +228,7 @@ func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) 
 // applyNextFrame moves the next frame of a committed batch into the queue. It uses the first committed batch that
 // the given function accepts. It reports whether it moved a frame.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
-	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
+	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matches(b) })
 	if index < 0 {
 		return false
 	}

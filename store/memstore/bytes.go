@@ -36,15 +36,15 @@ func scheduleBytes(s *store.Schedule) int64 {
 
 // bytesUsed returns how many bytes a user's jobs and schedules use, and how many bytes the jobs in the user's
 // batches use in addition.
-func (s *Store) bytesUsed(uid int) (n, staged int64) {
+func (s *Store) bytesUsed(uid int) (usedBytes, stagedBytes int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n += storedBytes(&j.Job) + j.recordBytes + j.OutputBytes
+			usedBytes += storedBytes(&j.Job) + j.recordBytes + j.OutputBytes
 		}
 	}
 	for _, schedule := range s.schedules {
 		if schedule.UID == uid {
-			n += scheduleBytes(&schedule.Schedule)
+			usedBytes += scheduleBytes(&schedule.Schedule)
 		}
 	}
 	for _, b := range s.batches {
@@ -53,29 +53,29 @@ func (s *Store) bytesUsed(uid int) (n, staged int64) {
 		}
 		for _, frame := range b.frames {
 			for i := range frame {
-				staged += storedBytes(&frame[i])
+				stagedBytes += storedBytes(&frame[i])
 			}
 		}
 	}
-	return n, staged
+	return usedBytes, stagedBytes
 }
 
 // admitBytes returns an error if the bytes of a user, with the added bytes, would exceed limit; 0 means
 // unlimited.
-func (s *Store) admitBytes(uid int, added, limit int64) error {
-	if limit <= 0 || added <= 0 {
+func (s *Store) admitBytes(uid int, addedBytes, limit int64) error {
+	if limit <= 0 || addedBytes <= 0 {
 		return nil
 	}
-	if n, staged := s.bytesUsed(uid); n+staged+added > limit {
-		return store.NewQuotaError(n+staged, limit, added)
+	if n, staged := s.bytesUsed(uid); n+staged+addedBytes > limit {
+		return store.NewQuotaError(n+staged, limit, addedBytes)
 	}
 	return nil
 }
 
 // storedBytesOf returns the sum of storedBytes of the given jobs.
-func storedBytesOf(list []queue.Job) (n int64) {
-	for i := range list {
-		n += storedBytes(&list[i])
+func storedBytesOf(jobs []queue.Job) (n int64) {
+	for i := range jobs {
+		n += storedBytes(&jobs[i])
 	}
 	return n
 }
@@ -84,12 +84,12 @@ func storedBytesOf(list []queue.Job) (n int64) {
 // the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement (the
 // report of the end). If the attempt's record does not fit either, and the job has store.KeptAttemptRecords
 // records, it deletes the oldest record.
-func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
-	size, recordBytes := store.OutputSize(&e.Attempt), store.AttemptRecordSize(e, j.StartedAttempts)
-	if !e.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
+func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, limit int64) {
+	size, recordBytes := store.OutputSize(&settlement.Attempt), store.AttemptRecordSize(settlement, j.StartedAttempts)
+	if !settlement.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
 		return
 	}
-	a := &e.Attempt
+	a := &settlement.Attempt
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
 		queue.TrySend(s.promoteHints, struct{}{})
@@ -109,11 +109,11 @@ func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 // makeRoom reports whether a user may hold the added bytes in addition to those held now. limit applies to the
 // sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if
 // that would not be enough, or if store.RemovalLimit does not allow it.
-func (s *Store) makeRoom(uid int, added, limit int64) bool {
-	if limit <= 0 || added <= 0 {
+func (s *Store) makeRoom(uid int, addedBytes, limit int64) bool {
+	if limit <= 0 || addedBytes <= 0 {
 		return true
 	}
-	needed := s.bytesOver(uid, limit-added)
+	needed := s.excessBytes(uid, limit-addedBytes)
 	if needed <= 0 {
 		return true
 	}
@@ -145,7 +145,7 @@ func (s *Store) UserBytes(uid int) int64 {
 }
 
 // UsersOverBytes lists the users whose bytes exceed a limit, most bytes first.
-func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
+func (s *Store) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	users := map[int]int64{}
@@ -159,7 +159,7 @@ func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 		users[schedule.UID] = 0
 	}
 	for uid := range users {
-		if n, staged := s.bytesUsed(uid); n+staged > keep {
+		if n, staged := s.bytesUsed(uid); n+staged > maxBytes {
 			list = append(list, store.UserBytes{UID: uid, Bytes: n + staged})
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 				continue
 			}
 			bytes += j.OutputBytes
-			bytes += j.removableInput()
+			bytes += j.removableInputBytes()
 		}
 		return nil
 	})
@@ -183,55 +183,55 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 }
 
 // TrimUserData implements store.Store.
-func (s *Store) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
+func (s *Store) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		list, _ := s.removableParts(uid, s.bytesOver(uid, keep), math.MaxInt)
+		list, _ := s.removableParts(uid, s.excessBytes(uid, maxBytes), math.MaxInt)
 		s.removeParts(list)
 		return nil
 	})
 }
 
-// removable is a part of a job that can be removed: the output of an attempt, or the job's input if attempt is
-// -1.
-type removable struct {
-	job     *job
-	attempt int
+// removablePart is a part of a job that can be removed: the output of an attempt, or the job's input if attemptIndex
+// is -1.
+type removablePart struct {
+	job          *job
+	attemptIndex int
 }
 
-// removableParts lists removable parts of a user's jobs, until their sizes add up to the needed bytes or the
-// list has the maximum length, limit. enough reports whether the sizes add up to the needed bytes.
-func (s *Store) removableParts(uid int, needed int64, limit int) (list []removable, enough bool) {
+// removableParts lists removable parts of a user's jobs, until their sizes add up to neededBytes or the list
+// has the maximum length, limit. isEnough reports whether the sizes add up to neededBytes.
+func (s *Store) removableParts(uid int, neededBytes int64, limit int) (parts []removablePart, isEnough bool) {
 	add := func(j *job, attempt int, bytes int64) {
-		if bytes > 0 && needed > 0 && len(list) < limit {
-			list = append(list, removable{j, attempt})
-			needed -= bytes
+		if bytes > 0 && neededBytes > 0 && len(parts) < limit {
+			parts = append(parts, removablePart{j, attempt})
+			neededBytes -= bytes
 		}
 	}
-	for _, j := range s.jobsByEnd() {
+	for _, j := range s.jobsByEndTime() {
 		if j.UID != uid {
 			continue
 		}
-		add(j, -1, j.removableInput())
+		add(j, -1, j.removableInputBytes())
 		for i := range j.attempts {
 			add(j, i, j.attempts[i].OutputBytes)
 		}
 	}
-	return list, needed <= 0
+	return parts, neededBytes <= 0
 }
 
 // removeParts removes parts of jobs, so that other data fits into the byte limit.
-func (s *Store) removeParts(list []removable) {
-	for _, part := range list {
-		if part.attempt < 0 {
+func (s *Store) removeParts(parts []removablePart) {
+	for _, part := range parts {
+		if part.attemptIndex < 0 {
 			part.job.removeInput()
 		} else {
-			s.removeOutput(part.job, part.attempt, queue.OutputOverQuota)
+			s.removeOutput(part.job, part.attemptIndex, queue.OutputOverQuota)
 		}
 	}
 }
 
-// removableInput returns how many bytes the removal of the job's input would free.
-func (j *job) removableInput() int64 {
+// removableInputBytes returns how many bytes the removal of the job's input would free.
+func (j *job) removableInputBytes() int64 {
 	if !store.LosesInput(j.State) {
 		return 0
 	}
@@ -240,9 +240,9 @@ func (j *job) removableInput() int64 {
 	return storedBytes(&j.Job) - storedBytes(&stripped.Job)
 }
 
-// jobsByEnd lists all jobs: first the jobs that have not ended, then the ended jobs in the order in which they
+// jobsByEndTime lists all jobs: first the jobs that have not ended, then the ended jobs in the order in which they
 // ended.
-func (s *Store) jobsByEnd() []*job {
+func (s *Store) jobsByEndTime() []*job {
 	list := s.jobsBySeq()
 	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
 	return list
@@ -256,10 +256,10 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// bytesOver returns by how many bytes the data of a user exceeds a limit.
-func (s *Store) bytesOver(uid int, keep int64) int64 {
+// excessBytes returns by how many bytes the data of a user exceeds a limit.
+func (s *Store) excessBytes(uid int, maxBytes int64) int64 {
 	n, staged := s.bytesUsed(uid)
-	return n + staged - keep
+	return n + staged - maxBytes
 }
 
 // removeInput removes the environment and the standard input of a job if they are longer than

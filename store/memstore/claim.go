@@ -11,21 +11,21 @@ import (
 
 // gate identifies a gate: a limited thing, such as a lock or a resource, that a job needs in order to start.
 type gate struct {
-	owner int
-	kind  queue.GateKind
-	key   string
+	ownerUID int
+	kind     queue.GateKind
+	key      string
 }
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
 // applyDeclaredLimits sets the limits of the locks and rates that a job declares. It first deletes the starts
 // that are older than the old period of a rate, so that a longer period does not count them again. The limit of
-// a key that users share changes only if no other unfinished job names the key. The job except, which may be
-// nil, does not count.
-func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
+// a key that users share changes only if no other unfinished job names the key. ignoredJob, which may be nil,
+// does not count.
+func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.fixedRules[g] || g.owner == queue.SharedOwner && d.HasLimit() && s.gateNamed(g, except) {
+		if s.fixedGates[g] || g.ownerUID == queue.SharedOwner && d.HasLimit() && s.isGateNamed(g, ignoredJob) {
 			continue
 		}
 		s.forgetStarts(g, now)
@@ -35,15 +35,16 @@ func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 
 // forgetStarts deletes the recorded starts that are older than the period of a rate.
 func (s *Store) forgetStarts(g gate, now queue.Millis) {
-	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
+	s.rateStarts[g] = slices.DeleteFunc(s.rateStarts[g],
+		func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
 }
 
 // recordRateStarts records the start of a job, at the given time, for each rate that the job names.
-func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
+func (s *Store) recordRateStarts(j *job, startedAt, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
 			s.forgetStarts(g, now)
-			s.starts[g] = append(s.starts[g], min(at, now))
+			s.rateStarts[g] = append(s.rateStarts[g], min(startedAt, now))
 		}
 	}
 }
@@ -58,7 +59,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 			}
 		}
 	}
-	for _, at := range s.starts[g] {
+	for _, at := range s.rateStarts[g] {
 		if at.Add(s.gateRules[g].Period) >= now { // a start counts one millisecond longer, because times are rounded
 			n++
 		}
@@ -85,11 +86,11 @@ func (s *Store) totalUnits(g gate) int {
 func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
-		if j.leased {
+		if j.isLeased {
 			leased = append(leased, j)
 		}
 	}
-	for g, starts := range s.starts {
+	for g, starts := range s.rateStarts {
 		if s.usedUnits(g, now, leased) < s.totalUnits(g) {
 			continue
 		}
@@ -110,30 +111,30 @@ func (s *Store) queueRule(name string) store.QueueRule {
 	return store.QueueRule{Weight: 1}
 }
 
-// user identifies a user within a queue.
-type user struct {
+// queueUser identifies a user within a queue.
+type queueUser struct {
 	queue string
 	uid   int
 }
 
 // resetTurns forgets which users of a queue were served last.
 func (s *Store) resetTurns(name string) {
-	maps.DeleteFunc(s.lastServed, func(u user, _ int64) bool { return u.queue == name })
-	s.turnsResetAt[name] = s.claims
+	maps.DeleteFunc(s.lastUserClaims, func(u queueUser, _ int64) bool { return u.queue == name })
+	s.turnsResetAt[name] = s.claimCount
 }
 
 // takeBackTurn undoes the effect of a claim on the turns, because the job is given back before it started.
 func (s *Store) takeBackTurn(j *job) {
-	if u := (user{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
-		s.lastServed[u] = min(s.lastServed[u], j.servedBefore)
+	if u := (queueUser{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
+		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)
 	}
 }
 
-// claim leases up to want jobs that may start, one after another. It cancels the expired jobs that it finds.
-func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
+// claim leases up to maxJobs jobs that may start, one after another. It cancels the expired jobs that it finds.
+func (s *Store) claim(now queue.Millis, maxJobs int) (claimedJobs []queue.Job) {
 	var ready, leased []*job
 	for _, j := range s.jobs {
-		if j.leased {
+		if j.isLeased {
 			leased = append(leased, j)
 		} else if j.State.Runnable() && j.DueAt <= now {
 			ready = append(ready, j)
@@ -142,30 +143,30 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	slices.SortFunc(ready, func(a, b *job) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
 	})
-	for len(claimed) < want {
+	for len(claimedJobs) < maxJobs {
 		first := s.bestJob(now, ready, leased)
 		if first == nil {
-			return claimed
+			return claimedJobs
 		}
 		j := first
 		if s.order.Scheduling != queue.ByArrival {
 			j = s.jobOfNextUser(first, now, ready, leased)
 		}
-		u := user{j.Queue, j.UID}
-		s.claims++
-		j.lastClaim, j.servedBefore, s.lastServed[u] = s.claims, s.lastServed[u], s.claims
+		u := queueUser{j.Queue, j.UID}
+		s.claimCount++
+		j.lastClaim, j.previousUserClaim, s.lastUserClaims[u] = s.claimCount, s.lastUserClaims[u], s.claimCount
 		j.Fence++
-		j.leased = true
+		j.isLeased = true
 		j.HeldUnits = s.unitsFor(j, leased)
 		leased = append(leased, j)
 		if s.hasWeights() {
-			s.turn = max(s.nextTurns[j.Queue], s.turn)
-			s.nextTurns[j.Queue] = s.turn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
+			s.lastServedTurn = max(s.nextTurns[j.Queue], s.lastServedTurn)
+			s.nextTurns[j.Queue] = s.lastServedTurn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
-		claimed = append(claimed, j.leasedJob())
-		claimed[len(claimed)-1].StartPosition = queue.StartPosition{Rank: first.rank, Seq: first.Seq}
+		claimedJobs = append(claimedJobs, j.leasedJob())
+		claimedJobs[len(claimedJobs)-1].StartPosition = queue.StartPosition{Rank: first.rank, Seq: first.Seq}
 	}
-	return claimed
+	return claimedJobs
 }
 
 // leasedJob returns a copy of a leased job with its rank. Other methods return jobs without their rank.
@@ -177,7 +178,7 @@ func (j *job) leasedJob() queue.Job {
 
 // unitsFor returns the numbers of the resource units that a job gets: for each resource, the lowest ones that
 // no leased job holds.
-func (s *Store) unitsFor(j *job, leased []*job) (text string) {
+func (s *Store) unitsFor(j *job, leased []*job) (unitNumbers string) {
 	for _, d := range j.Demands {
 		if d.Kind != queue.GateResource {
 			continue
@@ -190,9 +191,9 @@ func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 				}
 			})
 		}
-		text = queue.FormatUnits(text, d.Key, queue.PickFreeUnits(d.Amount, taken))
+		unitNumbers = queue.FormatUnits(unitNumbers, d.Key, queue.PickFreeUnits(d.Amount, taken))
 	}
-	return text
+	return unitNumbers
 }
 
 // hasWeights reports whether any queue has a weight other than 1.
@@ -205,18 +206,19 @@ func (s *Store) hasWeights() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of the job first, so that users take turns. It considers the
-// best-ranked startable job of each user in the same queue. Among those with the same priority as first, it
+// jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. It considers the
+// best-ranked startable job of each user in the same queue. Among those with the same priority as firstJob, it
 // returns the job of the user who was served least recently.
-func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
-	best := first
+func (s *Store) jobOfNextUser(firstJob *job, now queue.Millis, ready, leased []*job) *job {
+	best := firstJob
 	seen := map[int]bool{}
 	s.eachStartable(now, ready, leased, func(j *job) bool {
-		if j.Queue != first.Queue || seen[j.UID] {
+		if j.Queue != firstJob.Queue || seen[j.UID] {
 			return true
 		}
 		seen[j.UID] = true
-		if j.Priority == first.Priority && s.lastServed[user{j.Queue, j.UID}] < s.lastServed[user{best.Queue, best.UID}] {
+		if j.Priority == firstJob.Priority &&
+			s.lastUserClaims[queueUser{j.Queue, j.UID}] < s.lastUserClaims[queueUser{best.Queue, best.UID}] {
 			best = j
 		}
 		return true
@@ -227,7 +229,7 @@ func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job
 // bestJob returns the best-ranked job that may start, or nil if none may. If queues have different weights, it
 // considers only the queue whose turn is next.
 func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
-	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.turn) }
+	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.lastServedTurn) }
 	s.eachStartable(now, ready, leased, func(j *job) bool {
 		if best == nil || turn(j) < turn(best) || turn(j) == turn(best) && j.Queue < best.Queue {
 			best = j
@@ -237,9 +239,9 @@ func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	return best
 }
 
-// eachStartable calls f for each job that may start, in order of rank, until f returns false. It cancels the
-// expired jobs that it finds.
-func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
+// eachStartable calls visit for each job that may start, in order of rank, until visit returns false. It cancels
+// the expired jobs that it finds.
+func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func(*job) (more bool)) {
 	leasedByUser, leasedByQueue := map[int]int{}, map[string]int{} // leased jobs by user and by queue
 	for _, j := range leased {
 		leasedByUser[j.UID]++
@@ -248,18 +250,18 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 	type queueResource struct{ queue, resource string }
 	barred := map[queueResource]bool{} // resources that a better-ranked job of the same queue waits for
 	for _, j := range ready {
-		if j.leased || !j.State.Runnable() {
+		if j.isLeased || !j.State.Runnable() {
 			continue
 		}
 		r := s.queueRule(j.Queue)
 		if r.Paused || r.Concurrency > 0 && leasedByQueue[j.Queue] >= r.Concurrency {
 			continue
 		}
-		if j.expired(now) {
-			s.expire(j, now)
+		if j.isExpired(now) {
+			s.cancelExpired(j, now)
 			continue
 		}
-		if s.node.UnknownUIDs[j.UID] || s.maxUser > 0 && leasedByUser[j.UID] >= s.maxUser ||
+		if s.node.UnknownUIDs[j.UID] || s.maxLeasedPerUser > 0 && leasedByUser[j.UID] >= s.maxLeasedPerUser ||
 			slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 				g := gateOf(j, d)
 				fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
@@ -272,16 +274,16 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 			}) {
 			continue
 		}
-		if !f(j) {
+		if !visit(j) {
 			return
 		}
 	}
 }
 
-// gateNamed reports whether an unfinished job names the gate. It ignores the given job.
-func (s *Store) gateNamed(g gate, except *job) bool {
+// isGateNamed reports whether an unfinished job names the gate. It ignores the given job.
+func (s *Store) isGateNamed(g gate, ignoredJob *job) bool {
 	for _, j := range s.jobs {
-		if j == except || j.State.Ended() {
+		if j == ignoredJob || j.State.Ended() {
 			continue
 		}
 		for _, d := range j.Demands {

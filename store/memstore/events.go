@@ -8,10 +8,10 @@ import (
 )
 
 // Events lists the events that follow the event with a given number, oldest first, at most limit events.
-func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
+func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events []queue.Event, err error) {
 	err = s.read(ctx, func() error {
 		for _, e := range s.events {
-			if e.Seq > after && len(events) < limit {
+			if e.Seq > afterSeq && len(events) < limit {
 				events = append(events, e)
 			}
 		}
@@ -21,7 +21,7 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (events []qu
 }
 
 // LastEvent returns the number of the newest event, and a channel that is closed when a newer one is stored.
-func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
+func (s *Store) LastEvent() (lastSeq int64, newerStored <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newEvent == nil {

@@ -28,26 +28,26 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 		case !rule.HasLimit() || !strings.HasPrefix(rule.Key, "@"):
 			return queue.Invalid("key", "%q is not a shared key", rule.Key)
 		case rule.Amount == 0:
-			delete(s.fixedRules, g)
+			delete(s.fixedGates, g)
 			return nil
-		case len(s.fixedRules) >= store.MaxGatesPage && !s.fixedRules[g]:
-			return queue.Errorf(queue.CodeQueueFull, "%d shared keys already have limits, the maximum", len(s.fixedRules))
+		case len(s.fixedGates) >= store.MaxGatesPage && !s.fixedGates[g]:
+			return queue.Errorf(queue.CodeQueueFull, "%d shared keys already have limits, the maximum", len(s.fixedGates))
 		}
 		s.forgetStarts(g, now)
-		s.gateRules[g], s.fixedRules[g] = rule, true
+		s.gateRules[g], s.fixedGates[g] = rule, true
 		return nil
 	})
 }
 
 // Gates lists the locks, rates and resources of a user and those that users share. It lists at most
 // store.MaxGatesPage gates, beginning with the one that follows a given gate.
-func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
+func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (states []store.GateState, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
 		var leased []*job
 		jobs := map[gate]int64{}
 		for _, j := range s.jobsBySeq() {
-			if j.leased {
+			if j.isLeased {
 				leased = append(leased, j)
 			}
 			for _, d := range j.Demands {
@@ -63,25 +63,25 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 				}
 			}
 		}
-		for g := range s.fixedRules {
+		for g := range s.fixedGates {
 			jobs[g] += 0
 		}
 		for g, n := range jobs {
 			state := store.GateState{
 				Demand:     s.gateRules[g],
-				UID:        g.owner,
+				UID:        g.ownerUID,
 				Jobs:       n,
-				RuleStored: s.fixedRules[g],
+				RuleStored: s.fixedGates[g],
 				Usage:      s.usedUnits(g, now, leased),
 			}
 			if g.kind == queue.GateResource {
 				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, Amount: s.node.Resources[g.key]}, 0
 			}
-			if (g.owner == queue.SharedOwner || g.owner == uid) && (after.Kind == 0 || state.Follows(&after)) {
-				list = append(list, state)
+			if (g.ownerUID == queue.SharedOwner || g.ownerUID == uid) && (afterGate.Kind == 0 || state.Follows(&afterGate)) {
+				states = append(states, state)
 			}
 		}
-		slices.SortFunc(list, func(a, b store.GateState) int {
+		slices.SortFunc(states, func(a, b store.GateState) int {
 			switch {
 			case a.Follows(&b):
 				return 1
@@ -90,10 +90,10 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 			}
 			return 0
 		})
-		list = list[:min(len(list), store.MaxGatesPage)]
+		states = states[:min(len(states), store.MaxGatesPage)]
 		return nil
 	})
-	return list, err
+	return states, err
 }
 
 // rateOpensAt returns the time at which a full rate allows another start, because an old start leaves its
@@ -111,7 +111,7 @@ func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 			}
 		}
 	}
-	starts := slices.Sorted(slices.Values(s.starts[g]))
+	starts := slices.Sorted(slices.Values(s.rateStarts[g]))
 	if room < 1 || len(starts) < room {
 		room = min(max(room, 1), len(starts))
 	}

@@ -3,12 +3,12 @@ package memstore
 import "github.com/queuectl/queuectl/queue"
 
 // createHooks creates the hook jobs for events of a job, such as its completion.
-func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) {
-	if moments &= j.HookEvents | s.hooks.Triggers; moments == 0 || j.HookEvents&queue.IsHook != 0 ||
+func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
+	if events &= j.HookEvents | s.hooks.Triggers; events == 0 || j.HookEvents&queue.IsHook != 0 ||
 		s.hooks.MakeHooks == nil {
 		return
 	}
-	if j.UID < 0 || j.disownAs != 0 {
+	if j.UID < 0 || j.disownToUID != 0 {
 		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
@@ -24,7 +24,7 @@ func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) 
 		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
-	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), moments) {
+	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), events) {
 		if waitingHooks() >= queue.MaxWaitingHookJobs ||
 			!s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
 			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)

@@ -9,10 +9,10 @@ import (
 
 // waitsForItself reports whether a draft depends on itself through other drafts of the request. Instead of a
 // draft that is not stored, it considers the job that the receipt names. depth limits the search.
-func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
-	var dependsOnStart func(from, depth int) bool
-	dependsOnStart = func(from, depth int) bool {
-		for _, d := range drafts[from].DependsOn {
+func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
+	var dependsOnStart func(draftIndex, depth int) bool
+	dependsOnStart = func(draftIndex, depth int) bool {
+		for _, d := range drafts[draftIndex].DependsOn {
 			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
@@ -21,23 +21,24 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			if receipt.IsExisting[next] {
 				continue
 			}
-			if next == start || dependsOnStart(next, depth-1) {
+			if next == startIndex || dependsOnStart(next, depth-1) {
 				return true
 			}
 		}
 		return false
 	}
-	return dependsOnStart(start, depth)
+	return dependsOnStart(startIndex, depth)
 }
 
 // linksOf returns the dependencies of a job with their present status.
-func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependencyFailure) (links []link) {
-	for _, d := range after {
+func (s *Store) linksOf(dependencies []queue.Dependency, seq int64,
+	onFailure queue.OnDependencyFailure) (links []link) {
+	for _, d := range dependencies {
 		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
 		switch parent := s.jobs[d.JobSeq]; {
 		// Status Unresolved: the parent has not ended, or is a later draft of the request and not stored yet.
 		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
-		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
+		case onFailure == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
 		default:
 			l.status = store.Broken
@@ -53,10 +54,10 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	if err := s.resolveParents(drafts, uid); err != nil {
 		return err
 	}
-	var dependsOn func(from, to, depth int) bool
-	dependsOn = func(from, to, depth int) bool {
-		for _, d := range drafts[from].DependsOn {
-			if d.DraftNumber != 0 && depth > 0 && (d.DraftNumber-1 == to || dependsOn(d.DraftNumber-1, to, depth-1)) {
+	var dependsOn func(fromDraft, toDraft, depth int) bool
+	dependsOn = func(fromDraft, toDraft, depth int) bool {
+		for _, d := range drafts[fromDraft].DependsOn {
+			if d.DraftNumber != 0 && depth > 0 && (d.DraftNumber-1 == toDraft || dependsOn(d.DraftNumber-1, toDraft, depth-1)) {
 				return true
 			}
 		}
@@ -87,9 +88,9 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	if err := s.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	var dependsOnJob func(from int64) bool
-	dependsOnJob = func(from int64) bool {
-		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool {
+	var dependsOnJob func(jobSeq int64) bool
+	dependsOnJob = func(jobSeq int64) bool {
+		return jobSeq == j.Seq || slices.ContainsFunc(s.jobs[jobSeq].links, func(l link) bool {
 			return l.status == store.Unresolved && dependsOnJob(l.JobSeq)
 		})
 	}
@@ -139,7 +140,7 @@ func (s *Store) findByID(uid int, id string) int64 {
 	for _, b := range s.batches {
 		for _, frame := range b.frames {
 			for i := range frame {
-				if b.uid == uid && frame[i].ID == id && b.withGivenID[frame[i].Seq] {
+				if b.uid == uid && frame[i].ID == id && b.chosenIDSeqs[frame[i].Seq] {
 					return frame[i].Seq
 				}
 			}

@@ -17,44 +17,44 @@ import (
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
 // that makes the code simpler. mu guards all fields except now, promoteHints and watchers.
 type Store struct {
-	order        queue.Order
-	maxUser      int // maximum number of leased jobs of one user; 0 means unlimited
-	now          func() queue.Millis
-	promoteHints chan struct{}
-	endedParents []parentEnd // ended parents for which it is not decided yet whether their dependants may run
+	order            queue.Order
+	maxLeasedPerUser int // maximum number of leased jobs of one user; 0 means unlimited
+	now              func() queue.Millis
+	promoteHints     chan struct{}
+	endedParents     []parentEnd // ended parents for which it is not decided yet whether their dependants may run
 
-	queueRules   map[string]store.QueueRule // rules by queue name
-	firstUsers   map[string]int             // for each queue, the uid that enqueued its first job
-	nextTurns    map[string]int64           // by queue, the number of its next turn; used while weights differ
-	turn         int64                      // number of the turn of the queue that was served last
-	lastServed   map[user]int64             // by user and queue: number of the last claim of a job of that user
-	claims       int64                      // number of jobs ever claimed; a job counts once per claim
-	turnsResetAt map[string]int64           // by queue: the value of claims when resetTurns was called
-	node         store.Node
-	hooks        store.Hooks
-	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
-	starts       map[gate][]queue.Millis // by rate, the times of its starts; forgetStarts deletes old ones
-	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
+	queueRules     map[string]store.QueueRule // rules by queue name
+	firstUIDs      map[string]int             // for each queue, the uid that enqueued its first job
+	nextTurns      map[string]int64           // by queue, the number of its next turn; used while weights differ
+	lastServedTurn int64                      // number of the turn of the queue that was served last
+	lastUserClaims map[queueUser]int64        // by user and queue: number of the last claim of a job of that user
+	claimCount     int64                      // number of jobs ever claimed; a job counts once per claim
+	turnsResetAt   map[string]int64           // by queue: the value of claimCount when resetTurns was called
+	node           store.Node
+	hooks          store.Hooks
+	gateRules      map[gate]queue.Demand   // the current rule of each lock and rate
+	rateStarts     map[gate][]queue.Millis // by rate, the times of its starts; forgetStarts deletes old ones
+	fixedGates     map[gate]bool           // gates whose rule jobs cannot change
 
-	mu            sync.Mutex
-	closed        bool
-	jobs          map[int64]*job               // by seq
-	seq           int64                        // the last seq assigned
-	enqueuedTotal int64                        // number of jobs ever enqueued
-	epoch         int64                        // epoch (number of the service start), raised by NextEpoch
-	events        []queue.Event                // event n is at index n-1-trimmedCount
-	trimmedCount  int64                        // number of deleted events
-	batchCount    int64                        // number of batches ever begun
-	batches       []*batch                     // batches that have jobs that are not in the queue yet
-	discardTimes  map[requestKey]queue.Millis  // by user and name, the times when batches were discarded
-	keys          map[requestKey]storedReceipt // by user and key, the receipts of requests with an idempotency key
-	settings      map[string]store.Setting     // by key
-	owners        map[int]string               // by uid, the owner's name; uids below 0 are of former owners
-	garbage       []string                     // output files to delete, because their attempts were removed
+	mu             sync.Mutex
+	closed         bool
+	jobs           map[int64]*job               // by seq
+	lastSeq        int64                        // the last seq assigned
+	enqueuedTotal  int64                        // number of jobs ever enqueued
+	epoch          int64                        // epoch (number of the service start), raised by NextEpoch
+	events         []queue.Event                // event n is at index n-1-trimmedCount
+	trimmedCount   int64                        // number of deleted events
+	batchCount     int64                        // number of batches ever begun
+	batches        []*batch                     // batches that have jobs that are not in the queue yet
+	discardTimes   map[requestKey]queue.Millis  // by user and name, the times when batches were discarded
+	storedReceipts map[requestKey]storedReceipt // by user and key, the receipts of requests with an idempotency key
+	settings       map[string]store.Setting     // by key
+	owners         map[int]string               // by uid, the owner's name; uids below 0 are of former owners
+	garbage        []string                     // output files to delete, because their attempts were removed
 	// examinedCount is the number of outputs and inputs that the current update has examined for removal.
 	examinedCount int
 	runnerDirs    []string      // directories that were last passed to StoreRunnerDirs
-	nextDue       queue.Millis  // time that the last Promote returned; nothing is due before it
+	nextDueAt     queue.Millis  // time that the last Promote returned; nothing is due before it
 	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters       []*waiter     // calls of Await that are waiting
 	watchers      store.Watchers
@@ -62,8 +62,8 @@ type Store struct {
 	samples          []sample          // all starts and ends of attempts
 	runtimeEstimates []runtimeEstimate // typical run times; the command that completed last is at the end
 
-	schedules   map[string]*schedule // by name
-	generations int64                // number of versions of schedules ever stored
+	schedules       map[string]*schedule // by name
+	generationCount int64                // number of versions of schedules ever stored
 }
 
 var _ store.Store = (*Store)(nil)
@@ -72,13 +72,13 @@ var _ store.Store = (*Store)(nil)
 type job struct {
 	queue.Job
 	rank      int64
-	leased    bool
-	lastClaim int64 // number of the last claim of this job; see Store.claims
-	// servedBefore is the number that Store.lastServed contained for the user before lastClaim. If this job is
+	isLeased  bool
+	lastClaim int64 // number of the last claim of this job; see Store.claimCount
+	// previousUserClaim is the number that Store.lastUserClaims contained for the user before lastClaim. If this job is
 	// given back, takeBackTurn restores this number.
-	servedBefore        int64
-	disownAs            int              // uid that the job gets when its lease ends; 0 means no change
-	hookMoment          queue.HookEvents // event of the job whose hooks have not been created yet
+	previousUserClaim   int64
+	disownToUID         int              // uid that the job gets when its lease ends; 0 means no change
+	pendingHookEvents   queue.HookEvents // event of the job whose hooks have not been created yet
 	notYetDue           bool             // the job has never been due, so it does not gain ageing points yet
 	links               []link           // dependencies of the job, including those that are already decided
 	onDependencyFailure queue.OnDependencyFailure
@@ -118,23 +118,23 @@ func New(order queue.Order) *Store {
 // NewAt is like New, but uses the given clock. The clock may return the same time several times.
 func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
-		order:        order,
-		now:          now,
-		promoteHints: make(chan struct{}, 1),
-		jobs:         map[int64]*job{},
-		keys:         map[requestKey]storedReceipt{},
-		discardTimes: map[requestKey]queue.Millis{},
-		settings:     map[string]store.Setting{},
-		owners:       map[int]string{},
-		queueRules:   map[string]store.QueueRule{},
-		firstUsers:   map[string]int{},
-		nextTurns:    map[string]int64{},
-		lastServed:   map[user]int64{},
-		turnsResetAt: map[string]int64{},
-		gateRules:    map[gate]queue.Demand{},
-		starts:       map[gate][]queue.Millis{},
-		fixedRules:   map[gate]bool{},
-		nextDue:      math.MaxInt64,
+		order:          order,
+		now:            now,
+		promoteHints:   make(chan struct{}, 1),
+		jobs:           map[int64]*job{},
+		storedReceipts: map[requestKey]storedReceipt{},
+		discardTimes:   map[requestKey]queue.Millis{},
+		settings:       map[string]store.Setting{},
+		owners:         map[int]string{},
+		queueRules:     map[string]store.QueueRule{},
+		firstUIDs:      map[string]int{},
+		nextTurns:      map[string]int64{},
+		lastUserClaims: map[queueUser]int64{},
+		turnsResetAt:   map[string]int64{},
+		gateRules:      map[gate]queue.Demand{},
+		rateStarts:     map[gate][]queue.Millis{},
+		fixedGates:     map[gate]bool{},
+		nextDueAt:      math.MaxInt64,
 
 		schedules: map[string]*schedule{},
 	}
@@ -183,7 +183,7 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 
 // update runs a function as a transaction, and passes the time to it. In the same transaction, it decides
 // dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if Promote is now needed before
-// nextDue. If the function returns an error, it must not have changed anything.
+// nextDueAt. If the function returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -194,7 +194,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		}
 		s.decideDependencies(now)
 		s.serveWaiters(now)
-		if next, found := s.earliestDue(now); found && next < s.nextDue {
+		if next, found := s.earliestDue(now); found && next < s.nextDueAt {
 			queue.TrySend(s.promoteHints, struct{}{})
 		}
 		return nil
@@ -214,26 +214,26 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 }
 
 // setState changes a job's state. It panics if the state table does not allow the transition.
-func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
-	if to != j.State && !j.State.CanChangeTo(to) {
-		panic("memstore: " + j.State.String() + " cannot change to " + to.String())
+func (s *Store) setState(j *job, newState queue.State, now queue.Millis) {
+	if newState != j.State && !j.State.CanChangeTo(newState) {
+		panic("memstore: " + j.State.String() + " cannot change to " + newState.String())
 	}
-	ends := to.Ended() && !j.State.Ended()
-	j.State = to
-	if to != queue.Processing {
+	ends := newState.Ended() && !j.State.Ended()
+	j.State = newState
+	if newState != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) &&
+	j.OwnRetention = (newState == queue.Completed || newState == queue.Cancelled) &&
 		s.queueRule(j.Queue).Retention != store.Retention{}
 	j.UpdatedAt = now
 	j.EndedAt = 0
-	if to.Ended() {
+	if newState.Ended() {
 		j.EndedAt = now
 	}
 	s.watchers.Notify(j.Seq)
 	if ends {
-		s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, state: to})
-		j.hookMoment = queue.HookEventsOf(to)
+		s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, state: newState})
+		j.pendingHookEvents = queue.HookEventsOf(newState)
 	}
 }
 
@@ -278,7 +278,7 @@ func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Broken) {
 		return
 	}
-	if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
+	if other := s.newestJobWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
 		return
 	}
 	s.restartWait(j, now)
@@ -324,25 +324,25 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 		Detail:          d,
 		RestrictedToUID: j.RestrictedToUID(),
 	})
-	if moments := j.hookMoment; moments != 0 {
-		j.hookMoment = 0
+	if moments := j.pendingHookEvents; moments != 0 {
+		j.pendingHookEvents = 0
 		s.createHooks(j, moments, now)
 	}
 }
 
-// setRank sets the rank of a job. since and arrival are the time and the arrival number from which the job
-// gains ageing points.
-func (s *Store) setRank(j *job, since queue.Millis, arrival int64) {
-	j.AgingSince, j.ArrivalNumber = since, arrival
-	j.rank = s.order.Rank(j.Priority, since, arrival)
+// setRank sets the rank of a job. agingSince and arrivalNumber are the time and the arrival number from
+// which the job gains ageing points.
+func (s *Store) setRank(j *job, agingSince queue.Millis, arrivalNumber int64) {
+	j.AgingSince, j.ArrivalNumber = agingSince, arrivalNumber
+	j.rank = s.order.Rank(j.Priority, agingSince, arrivalNumber)
 }
 
-// expired reports whether the job has expired, so that it must be cancelled instead of started.
-func (j *job) expired(now queue.Millis) bool {
-	return j.State.Waiting() && !j.leased && j.ExpiresAt != 0 && j.ExpiresAt <= now
+// isExpired reports whether the job has expired, so that it must be cancelled instead of started.
+func (j *job) isExpired(now queue.Millis) bool {
+	return j.State.Waiting() && !j.isLeased && j.ExpiresAt != 0 && j.ExpiresAt <= now
 }
 
-func (s *Store) expire(j *job, now queue.Millis) {
+func (s *Store) cancelExpired(j *job, now queue.Millis) {
 	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonExpired
 	s.addEvent(j, queue.EventExpired, queue.EventDetail{Reason: queue.ReasonExpired}, now)

@@ -94,7 +94,7 @@ func TestCloseEndsAwait(t *testing.T) {
 // If a caller changes a job that the store returned, the stored job does not change.
 func TestCopyJobSharesNothing(t *testing.T) {
 	var j queue.Job
-	fill(reflect.ValueOf(&j).Elem())
+	fillReferences(reflect.ValueOf(&j).Elem())
 	c := copyJob(j)
 	if !reflect.DeepEqual(c, j) {
 		t.Errorf("got %+v, want %+v", c, j)
@@ -102,12 +102,12 @@ func TestCopyJobSharesNothing(t *testing.T) {
 	checkNoSharing(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
 }
 
-// fill sets every pointer, slice and map in v to a new value that is not nil.
-func fill(v reflect.Value) {
+// fillReferences sets every pointer, slice and map in v to a new value that is not nil.
+func fillReferences(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i))
+			fillReferences(v.Field(i))
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

@@ -19,26 +19,26 @@ func (s *Store) noteOwner(r store.Request) {
 
 // Owners returns the account names by uid, and a list of the uids that still have leased jobs of a former owner.
 // Negative uids are of former owners.
-func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
 	err = s.read(ctx, func() error {
-		names = maps.Clone(s.owners)
+		ownerNames = maps.Clone(s.owners)
 		for _, j := range s.jobs {
-			if j.disownAs != 0 && !slices.Contains(moving, j.UID) {
-				moving = append(moving, j.UID)
+			if j.disownToUID != 0 && !slices.Contains(movingUIDs, j.UID) {
+				movingUIDs = append(movingUIDs, j.UID)
 			}
 		}
 		return nil
 	})
-	return names, moving, err
+	return ownerNames, movingUIDs, err
 }
 
 // Disown takes the jobs of a uid from its owner, because the uid now belongs to another account. It moves them
 // to a new negative uid, which keeps the name of the owner. Leased jobs follow when their lease ends. If the
 // stored name of the uid is not the given one, it does nothing. It always returns false: one call is enough.
-func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
+func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]
-		if !known || name != owner {
+		if !known || name != ownerName {
 			return nil
 		}
 		former := -1
@@ -49,9 +49,9 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 		delete(s.owners, uid)
 		for _, j := range s.jobsBySeq() {
 			switch {
-			case j.UID != uid || j.disownAs != 0:
-			case j.leased:
-				j.disownAs = former
+			case j.UID != uid || j.disownToUID != 0:
+			case j.isLeased:
+				j.disownToUID = former
 			default:
 				s.disown(j, former, now)
 			}
@@ -59,7 +59,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 		for _, b := range slices.Clone(s.batches) {
 			switch {
 			case b.uid != uid:
-			case b.committed:
+			case b.isCommitted:
 				b.uid = former
 			default:
 				s.auditBatch(b, "forgotten", now)
@@ -74,7 +74,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 				}
 			}
 		}
-		maps.DeleteFunc(s.keys, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
+		maps.DeleteFunc(s.storedReceipts, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
 		maps.DeleteFunc(s.discardTimes, func(k requestKey, _ queue.Millis) bool { return k.uid == uid })
 		return nil
 	})
@@ -82,8 +82,8 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 }
 
 // disown moves a job without a lease to the negative uid of its former owner. A waiting job is held.
-func (s *Store) disown(j *job, former int, now queue.Millis) {
-	j.UID, j.disownAs = former, 0
+func (s *Store) disown(j *job, formerUID int, now queue.Millis) {
+	j.UID, j.disownToUID = formerUID, 0
 	if j.State.Waiting() && j.State != queue.Held {
 		s.setState(j, queue.Held, now)
 		j.Reason = queue.ReasonDisowned
@@ -94,19 +94,19 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 
 // endLease ends the lease of a job. If Disown waits for the end of the lease, endLease disowns the job.
 func (s *Store) endLease(j *job, now queue.Millis) {
-	j.leased, j.HeldUnits = false, ""
-	if j.disownAs != 0 {
-		s.disown(j, j.disownAs, now)
+	j.isLeased, j.HeldUnits = false, ""
+	if j.disownToUID != 0 {
+		s.disown(j, j.disownToUID, now)
 	}
 }
 
 // MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease and are not
 // yet marked for deletion. It marks them for deletion.
-func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)
 		for _, j := range s.jobs {
-			if j.leased {
+			if j.isLeased {
 				owned = append(owned, fmt.Sprintf("%d-%d", j.Seq, j.Fence))
 			}
 			for _, a := range j.attempts {
@@ -117,11 +117,11 @@ func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned 
 			var seq, fence int64
 			fmt.Sscanf(ref, "%d-%d", &seq, &fence)
 			if ref == fmt.Sprintf("%d-%d", seq, fence) && !slices.Contains(owned, ref) {
-				unowned, owned = append(unowned, ref), append(owned, ref)
+				unownedRefs, owned = append(unownedRefs, ref), append(owned, ref)
 			}
 		}
-		s.garbage = append(s.garbage, unowned...)
+		s.garbage = append(s.garbage, unownedRefs...)
 		return nil
 	})
-	return unowned, err
+	return unownedRefs, err
 }

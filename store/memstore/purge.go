@@ -10,50 +10,52 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endedJobs returns the ended jobs that match a selection, in the order in which they ended.
-func (s *Store) endedJobs(selection store.EndedFilter) (list []*job) {
+// endedJobs returns the ended jobs that match a filter, in the order in which they ended.
+func (s *Store) endedJobs(filter store.EndedFilter) (matchingJobs []*job) {
 	for _, j := range s.jobsBySeq() {
-		matches := selection.RetentionQueue == nil || *selection.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention &&
-			*selection.RetentionQueue == j.Queue
-		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Cutoff && matches {
-			list = append(list, j)
+		matches := filter.RetentionQueue == nil || *filter.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention &&
+			*filter.RetentionQueue == j.Queue
+		if j.State.Ended() && slices.Contains(filter.States, j.State) && j.EndedAt < filter.Cutoff && matches {
+			matchingJobs = append(matchingJobs, j)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-	return list
+	slices.SortStableFunc(matchingJobs, func(a, b *job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
+	return matchingJobs
 }
 
-// Purge removes up to limit ended jobs that match the selection, oldest end first.
-func (s *Store) Purge(ctx context.Context, selection store.EndedFilter, limit int, by *int) (removed int, err error) {
+// Purge removes up to limit ended jobs that match the filter, oldest end first.
+func (s *Store) Purge(
+	ctx context.Context, filter store.EndedFilter, limit int, byUID *int,
+) (removedJobs int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.endedJobs(selection)
+		list := s.endedJobs(filter)
 		for _, j := range list[:min(limit, len(list))] {
-			s.removeEnded(j, queue.EventDetail{UID: by}, now)
-			removed++
+			s.removeEnded(j, queue.EventDetail{UID: byUID}, now)
+			removedJobs++
 		}
 		return nil
 	})
-	return removed, err
+	return removedJobs, err
 }
 
-// CountEnded returns the number of ended jobs that match the selection.
-func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n int64, err error) {
+// CountEnded returns the number of ended jobs that match the filter.
+func (s *Store) CountEnded(ctx context.Context, filter store.EndedFilter) (n int64, err error) {
 	err = s.read(ctx, func() error {
-		n = int64(len(s.endedJobs(selection)))
+		n = int64(len(s.endedJobs(filter)))
 		return nil
 	})
 	return n, err
 }
 
-// TrimEvents deletes the oldest events: those before a time, and those that exceed a maximum number. It reports
+// TrimEvents deletes the oldest events: those before beforeTime, and those that exceed maxEvents. It reports
 // whether more must be deleted.
-func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
+func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEvents int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
-			if s.events[0].Time >= before && int64(len(s.events)) <= keep {
+			if s.events[0].Time >= beforeTime && int64(len(s.events)) <= maxEvents {
 				return nil
 			}
-			if more = n == maxPromoted; more {
+			if more = n == maxChangesPerPromote; more {
 				return nil
 			}
 			s.events = s.events[1:]
@@ -65,31 +67,31 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 }
 
 // OwnRetentionQueues lists the queues with jobs that ended while their queue had its own retention.
-func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+func (s *Store) OwnRetentionQueues(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if !j.OwnRetention {
 				continue
 			}
-			index := slices.IndexFunc(list, func(q store.OwnRetentionQueue) bool { return q.Name == j.Queue })
+			index := slices.IndexFunc(queues, func(q store.OwnRetentionQueue) bool { return q.Name == j.Queue })
 			if index < 0 {
-				index, list = len(list), append(list, store.OwnRetentionQueue{Name: j.Queue})
+				index, queues = len(queues), append(queues, store.OwnRetentionQueue{Name: j.Queue})
 			}
-			list[index].Jobs++
-			list[index].OutputBytes += j.OutputBytes
+			queues[index].Jobs++
+			queues[index].OutputBytes += j.OutputBytes
 		}
-		slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(queues, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
 	})
-	return list, err
+	return queues, err
 }
 
 // TrimJobs removes ended jobs of a queue, oldest end first, until at most the given number of them remains. One
 // call removes at most limit jobs. It reports whether more must be removed.
-func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
+func (s *Store) TrimJobs(ctx context.Context, name string, maxJobs int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
-		excess := int64(len(list)) - keep
+		excess := int64(len(list)) - maxJobs
 		if excess <= 0 {
 			return nil
 		}
@@ -104,16 +106,16 @@ func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int
 
 // removeEnded removes a job that has ended.
 func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) {
-	s.remove(j)
+	s.removeJob(j)
 	j.State = 0
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
 // TrimOutputs removes outputs until all outputs together have at most the given number of bytes. Each removed
 // output belongs to the user whose outputs use most bytes at that moment.
-func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		for s.outputBytes() > keep {
+		for s.outputBytes() > maxBytes {
 			bytesByUser := map[int]int64{}
 			for _, j := range s.jobs {
 				bytesByUser[j.UID] += j.OutputBytes
@@ -134,7 +136,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 
 // TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until these
 // outputs together have at most the given number of bytes.
-func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
+func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
 		outputBytes := func() (n int64) {
@@ -145,7 +147,7 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 			}
 			return n
 		}
-		for outputBytes() > keep {
+		for outputBytes() > maxBytes {
 			if !s.removeFirstOutput(selected) {
 				break
 			}
@@ -154,11 +156,13 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 	})
 }
 
-// removeFirstOutput removes one output: the first one of the selected jobs, in the order of jobsByEnd. It
+// removeFirstOutput removes one output: the first one of the selected jobs, in the order of jobsByEndTime. It
 // reports whether it found an output.
-func (s *Store) removeFirstOutput(selected func(*job) bool) bool {
-	for _, j := range s.jobsByEnd() {
-		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
+func (s *Store) removeFirstOutput(isSelected func(*job) bool) bool {
+	for _, j := range s.jobsByEndTime() {
+		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool {
+			return a.OutputBytes > 0
+		}); isSelected(j) && i >= 0 {
 			s.removeOutput(j, i, queue.OutputOverRetention)
 			return true
 		}
@@ -166,9 +170,9 @@ func (s *Store) removeFirstOutput(selected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of attempt i of a job. In OutputBytes, it replaces the size of the output by a
-// mark such as OutputOverRetention.
-func (s *Store) removeOutput(j *job, i int, mark int64) {
+// removeOutput removes the output of attempt i of a job. In OutputBytes, it replaces the size of the output by
+// sizeMark, for example OutputOverRetention.
+func (s *Store) removeOutput(j *job, i int, sizeMark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {
 		return
@@ -177,7 +181,7 @@ func (s *Store) removeOutput(j *job, i int, mark int64) {
 		s.garbage = append(s.garbage, a.OutputRef)
 	}
 	j.OutputBytes -= a.OutputBytes
-	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
+	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, sizeMark
 }
 
 // outputBytes returns the number of bytes of all stored outputs.

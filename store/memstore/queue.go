@@ -21,7 +21,7 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Rec
 
 func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error) {
 	k := requestKey{r.UID, r.IdempotencyKey}
-	if m, found := s.keys[k]; found && r.IdempotencyKey != "" {
+	if m, found := s.storedReceipts[k]; found && r.IdempotencyKey != "" {
 		if m.checksum != r.Checksum {
 			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key",
 				Message: "the key was already used for another request; use a new key"}
@@ -37,7 +37,7 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	if err == nil && r.IdempotencyKey != "" {
 		copied := receipt
 		copied.IDs, copied.Seqs = slices.Clone(copied.IDs), slices.Clone(copied.Seqs)
-		s.keys[k] = storedReceipt{now, r.Checksum, copied}
+		s.storedReceipts[k] = storedReceipt{now, r.Checksum, copied}
 	}
 	return receipt, err
 }
@@ -46,7 +46,7 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 // to the batch and commits the whole batch.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
-		return s.commit(b, r, now)
+		return s.commitBatch(b, r, now)
 	}
 	if r.Batch != "" && s.wasDiscarded(r) {
 		return store.Receipt{}, store.ErrBatchDiscarded
@@ -74,7 +74,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 			}
 		}
 	}
-	s.seq = max(s.seq, last)
+	s.lastSeq = max(s.lastSeq, last)
 	for i, draft := range r.Drafts {
 		if receipt.IsExisting != nil && receipt.IsExisting[i] {
 			continue
@@ -90,7 +90,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 
 // admitAll returns an error if the drafts of a request exceed a limit, or if their dependencies are invalid.
 func (s *Store) admitAll(r store.Request) error {
-	if err := s.admit(int64(len(r.Drafts)), r.MaxPending); err != nil {
+	if err := s.admitJobs(int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return err
 	}
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
@@ -175,7 +175,7 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 			}
 		}
 	}
-	seq := s.seq
+	seq := s.lastSeq
 	for i, draft := range drafts {
 		seq++
 		id := draft.ID
@@ -207,7 +207,7 @@ func idTakenError(id string, i, n int) error {
 func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
 	if !s.queueExists(j.Queue) {
-		s.firstUsers[j.Queue] = j.UID
+		s.firstUIDs[j.Queue] = j.UID
 	}
 	defer func() {
 		if j.UID < 0 { // the user was disowned after the batch was committed
@@ -235,7 +235,7 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	s.setState(j, first, now)
 	s.addEvent(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
-	s.seq = max(s.seq, j.Seq)
+	s.lastSeq = max(s.lastSeq, j.Seq)
 	s.enqueuedTotal++
 	if failed {
 		s.applyDependency(j, false, now)
@@ -245,11 +245,11 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 // Change applies the verb of c, such as cancel, to a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		j, err := s.find(seq)
+		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
-		if j.leased {
+		if j.isLeased {
 			return store.ErrLeased
 		}
 		return s.change(j, c, now)
@@ -257,12 +257,12 @@ func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 }
 
 func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
-	to, event, acts, err := c.Act(&j.Job)
+	to, event, acts, err := c.EffectOn(&j.Job)
 	if err != nil || !acts {
 		return err
 	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := s.admit(1, c.MaxPending); err != nil {
+		if err := s.admitJobs(1, c.MaxPending); err != nil {
 			return err
 		}
 		if err := s.admitUser(j.UID, 1, c.MaxPendingPerUser); err != nil {
@@ -271,7 +271,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		if err := s.admitQueues(map[string]int64{j.Queue: 1}); err != nil {
 			return err
 		}
-		if other := s.newestWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
+		if other := s.newestJobWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
 			return queue.Errorf(queue.CodeExists, "job %s already has the unique key", other.ID)
 		}
 		if !c.KeepDependants {
@@ -284,7 +284,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 			return err
 		}
 	case queue.VerbRemove:
-		s.remove(j)
+		s.removeJob(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
 		s.applyDeclaredLimits(j, nil, now)
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "",
@@ -322,9 +322,9 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 
 // restartWait makes a job wait as if it were enqueued at the time when it is due. If the job has
 // used all its attempts, it gets one more.
-func (s *Store) restartWait(j *job, due queue.Millis) {
-	s.setRank(j, due, s.enqueuedTotal)
-	j.DueAt, j.notYetDue = due, due > s.now()
+func (s *Store) restartWait(j *job, dueAt queue.Millis) {
+	s.setRank(j, dueAt, s.enqueuedTotal)
+	j.DueAt, j.notYetDue = dueAt, dueAt > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -385,7 +385,7 @@ func (s *Store) resolveKeyConflict(draft *queue.Job, now queue.Millis) (*job, er
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
-	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
+	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.isLeased:
 		return nil, nil // the other job is cancelled later, when the request can no longer fail
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s already has the unique key", j.ID)
@@ -414,16 +414,16 @@ func (s *Store) queueExists(name string) bool {
 		return true
 	}
 	for _, j := range s.jobs {
-		if j.Queue == name && (j.State.Waiting() || j.leased) {
+		if j.Queue == name && (j.State.Waiting() || j.isLeased) {
 			return true
 		}
 	}
 	return false
 }
 
-// missingQueues returns the queues in counts that do not exist yet.
-func (s *Store) missingQueues(counts map[string]int64) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
+// missingQueues returns the names of those queues of newJobs that do not exist yet.
+func (s *Store) missingQueues(newJobs map[string]int64) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(newJobs)) {
 		if !s.queueExists(name) {
 			names = append(names, name)
 		}
@@ -432,12 +432,12 @@ func (s *Store) missingQueues(counts map[string]int64) (names []string) {
 }
 
 // admitNewQueues returns an error if a user would create too many queues.
-func (s *Store) admitNewQueues(uid int, counts map[string]int64) error {
-	n := len(s.missingQueues(counts))
+func (s *Store) admitNewQueues(uid int, newJobs map[string]int64) error {
+	n := len(s.missingQueues(newJobs))
 	if n == 0 {
 		return nil
 	}
-	for name, creator := range s.firstUsers {
+	for name, creator := range s.firstUIDs {
 		if _, ruled := s.queueRules[name]; creator == uid && !ruled && s.queueExists(name) {
 			n++
 		}
@@ -457,8 +457,8 @@ func countByQueue(jobs []queue.Job) map[string]int64 {
 	return counts
 }
 
-// remove deletes a job and its history, and marks its output files for deletion.
-func (s *Store) remove(j *job) {
+// removeJob deletes a job and its history, and marks its output files for deletion.
+func (s *Store) removeJob(j *job) {
 	for _, a := range j.attempts {
 		if a.OutputRef != "" {
 			s.garbage = append(s.garbage, a.OutputRef)
@@ -468,7 +468,7 @@ func (s *Store) remove(j *job) {
 	s.watchers.Notify(j.Seq)
 }
 
-func (s *Store) find(seq int64) (*job, error) {
+func (s *Store) findJob(seq int64) (*job, error) {
 	if j := s.jobs[seq]; j != nil {
 		return j, nil
 	}

@@ -17,17 +17,17 @@ func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 }
 
 // GetFull returns the complete job with an id.
-func (s *Store) GetFull(ctx context.Context, id string) (found queue.Job, err error) {
+func (s *Store) GetFull(ctx context.Context, id string) (fullJob queue.Job, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
-				found = s.visibleJob(j)
+				fullJob = s.visibleJob(j)
 				return nil
 			}
 		}
 		return queue.ErrNotFound
 	})
-	return found, err
+	return fullJob, err
 }
 
 // withoutLargeParts returns a job without its environment and standard input, which may be large.
@@ -37,7 +37,7 @@ func withoutLargeParts(j queue.Job) queue.Job {
 }
 
 // Queues lists the queues that have unfinished jobs or a rule (limits, weight or pause).
-func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+func (s *Store) Queues(ctx context.Context) (queueStates []store.QueueState, err error) {
 	err = s.read(ctx, func() error {
 		states := map[string]*store.QueueState{}
 		stateOf := func(name string) *store.QueueState {
@@ -53,7 +53,7 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 			if j.State.Waiting() {
 				stateOf(j.Queue).Waiting++
 			}
-			if j.leased {
+			if j.isLeased {
 				stateOf(j.Queue).Leased++
 			} else if j.State.Runnable() && j.DueAt <= s.now() {
 				if q := stateOf(j.Queue); q.OldestReadySince == 0 || j.AgingSince < q.OldestReadySince {
@@ -62,11 +62,11 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(states)) {
-			list = append(list, *states[name])
+			queueStates = append(queueStates, *states[name])
 		}
 		return nil
 	})
-	return list, err
+	return queueStates, err
 }
 
 // BestWaitingPriority returns the priority, with ageing, of the user's best-ranked job that is due or will be
@@ -77,7 +77,7 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.Waiti
 		now := s.now()
 		for _, j := range s.jobs {
 			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.notYetDue
-			if j.UID != uid || !counts || j.leased {
+			if j.UID != uid || !counts || j.isLeased {
 				continue
 			}
 			if best == nil || cmp.Or(cmp.Compare(j.rank, best.rank), cmp.Compare(j.Seq, best.Seq)) < 0 {
@@ -95,15 +95,16 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.Waiti
 }
 
 // Simulate returns the next n jobs that claims would return. It claims them in a copy of the store.
-func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err error) {
+func (s *Store) Simulate(ctx context.Context, n int) (simulation store.Simulation, err error) {
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
-		other.maxUser, other.turn, other.node, other.enqueuedTotal = s.maxUser, s.turn, s.node, s.enqueuedTotal
-		other.claims, other.lastServed, other.turnsResetAt = s.claims, maps.Clone(s.lastServed), maps.Clone(s.turnsResetAt)
+		other.maxLeasedPerUser, other.lastServedTurn = s.maxLeasedPerUser, s.lastServedTurn
+		other.node, other.enqueuedTotal, other.claimCount = s.node, s.enqueuedTotal, s.claimCount
+		other.lastUserClaims, other.turnsResetAt = maps.Clone(s.lastUserClaims), maps.Clone(s.turnsResetAt)
 		other.queueRules, other.nextTurns = maps.Clone(s.queueRules), maps.Clone(s.nextTurns)
 		other.gateRules = maps.Clone(s.gateRules)
-		for g, starts := range s.starts {
-			other.starts[g] = slices.Clone(starts)
+		for g, starts := range s.rateStarts {
+			other.rateStarts[g] = slices.Clone(starts)
 		}
 		for seq, j := range s.jobs {
 			c := *j
@@ -112,39 +113,39 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 		}
 		now := s.now()
 		other.rankNewlyDue(now)
-		next.Jobs = other.claim(now, n)
+		simulation.Jobs = other.claim(now, n)
 		return nil
 	})
-	return next, err
+	return simulation, err
 }
 
 // WaitReasons implements store.Forecast: it returns, by job, why the job does not start.
-func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (obstacles map[int64][]store.WaitReason, err error) {
-	obstacles = map[int64][]store.WaitReason{}
+func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (reasons map[int64][]store.WaitReason, err error) {
+	reasons = map[int64][]store.WaitReason{}
 	err = s.read(ctx, func() error {
 		for _, seq := range seqs {
-			j, err := s.find(seq)
+			j, err := s.findJob(seq)
 			if err != nil {
 				continue // the job was removed
 			}
 			if list := s.waitReasons(j); len(list) > 0 {
-				obstacles[seq] = list
+				reasons[seq] = list
 			}
 		}
 		return nil
 	})
-	return obstacles, err
+	return reasons, err
 }
 
-func (s *Store) waitReasons(j *job) (list []store.WaitReason) {
+func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	now := s.now()
-	if j.leased || !j.State.Runnable() {
+	if j.isLeased || !j.State.Runnable() {
 		return nil
 	}
 	var leased []*job
 	running, ofUser := 0, 0
 	for _, other := range s.jobs {
-		if other.leased {
+		if other.isLeased {
 			leased = append(leased, other)
 			if other.Queue == j.Queue {
 				running++
@@ -156,17 +157,18 @@ func (s *Store) waitReasons(j *job) (list []store.WaitReason) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		list = append(list, store.WaitReason{Key: j.Queue, Usage: running, Limit: r.Concurrency, NeededUnits: 1,
+		reasons = append(reasons, store.WaitReason{Key: j.Queue, Usage: running, Limit: r.Concurrency, NeededUnits: 1,
 			Paused: r.Paused})
 	}
 	if timed {
-		return list
+		return reasons
 	}
 	switch {
 	case s.node.UnknownUIDs[j.UID]:
-		list = append(list, store.WaitReason{GateKind: queue.GateUser, NeededUnits: 1})
-	case s.maxUser > 0 && ofUser >= s.maxUser:
-		list = append(list, store.WaitReason{GateKind: queue.GateUser, Usage: ofUser, Limit: s.maxUser, NeededUnits: 1})
+		reasons = append(reasons, store.WaitReason{GateKind: queue.GateUser, NeededUnits: 1})
+	case s.maxLeasedPerUser > 0 && ofUser >= s.maxLeasedPerUser:
+		reasons = append(reasons, store.WaitReason{GateKind: queue.GateUser, Usage: ofUser, Limit: s.maxLeasedPerUser,
+			NeededUnits: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -178,20 +180,20 @@ func (s *Store) waitReasons(j *job) (list []store.WaitReason) {
 		switch {
 		case used+d.Units() > s.totalUnits(g):
 			o.OpensAt = s.rateOpensAt(g, leased)
-			list = append(list, o)
+			reasons = append(reasons, o)
 		case d.Kind == queue.GateResource && s.waitsBehind(j, d, now, leased):
 			o.KeptForOtherJob = true
-			list = append(list, o)
+			reasons = append(reasons, o)
 		}
 	}
-	return list
+	return reasons
 }
 
 // waitsBehind reports whether j must let another job of its queue go first. That job ranks before j and waits
 // only for the same resource, because it needs more units than are free.
 func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
-		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
+		if other.isLeased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
 			cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
 			continue
 		}
@@ -212,12 +214,12 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 		return nil, nil, err
 	}
 	err = s.read(ctx, func() error {
-		if _, err := s.find(seq); err != nil {
+		if _, err := s.findJob(seq); err != nil {
 			return err
 		}
-		linkTo := func(other int64, l link) store.DependencyLink {
-			result := store.DependencyLink{Seq: other, Condition: l.Condition, Status: l.status}
-			if j := s.jobs[other]; j != nil {
+		linkTo := func(otherSeq int64, l link) store.DependencyLink {
+			result := store.DependencyLink{Seq: otherSeq, Condition: l.Condition, Status: l.status}
+			if j := s.jobs[otherSeq]; j != nil {
 				result.ID, result.State = j.ID, j.State
 			}
 			return result
@@ -260,18 +262,18 @@ func (s *Store) visibleJob(j *job) queue.Job {
 }
 
 // History returns a page of a job's attempts, without their output.
-func (s *Store) History(ctx context.Context, seq int64, before, limit int) (attempts []queue.Attempt, err error) {
+func (s *Store) History(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
 	err = s.read(ctx, func() error {
-		j, err := s.find(seq)
+		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
 		bytes := 0
 		for _, a := range slices.Backward(j.attempts) {
-			if before > 0 && a.Number >= before {
+			if beforeNumber > 0 && a.Number >= beforeNumber {
 				continue
 			}
 			bytes += store.AttemptTextSize(&a)
@@ -295,9 +297,9 @@ func checkLimit(limit int) error {
 }
 
 // Attempt returns one attempt with its output. If n is 0, it returns the last attempt.
-func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Attempt, err error) {
+func (s *Store) Attempt(ctx context.Context, seq int64, n int) (attempt queue.Attempt, err error) {
 	err = s.read(ctx, func() error {
-		j, err := s.find(seq)
+		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
@@ -308,11 +310,11 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 		if index < 0 {
 			return queue.ErrNotFound
 		}
-		found = j.attempts[index]
-		found.Output, found.Result = slices.Clone(found.Output), slices.Clone(found.Result)
+		attempt = j.attempts[index]
+		attempt.Output, attempt.Result = slices.Clone(attempt.Output), slices.Clone(attempt.Result)
 		return nil
 	})
-	return found, err
+	return attempt, err
 }
 
 // List returns a page of the jobs that match a filter, newest first.
@@ -332,21 +334,21 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 }
 
 // ListRefs returns a page of references to the jobs that match a filter.
-func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
+func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.RefPage, err error) {
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		for _, j := range list {
-			if len(selected.Refs) == f.Limit {
-				selected.Next = selected.Refs[f.Limit-1].Seq
+			if len(page.Refs) == f.Limit {
+				page.Next = page.Refs[f.Limit-1].Seq
 				return
 			}
-			selected.Refs = append(selected.Refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
+			page.Refs = append(page.Refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 		}
 	})
-	return selected, err
+	return page, err
 }
 
 // withMatchingJobs passes all jobs that match a filter, newest first, to a function in one call.
-func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, take func([]*job)) error {
+func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, handleJobs func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
 	}
@@ -355,13 +357,13 @@ func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, take func(
 		return err
 	}
 	return s.read(ctx, func() error {
-		var list []*job
+		var matchingJobs []*job
 		for _, j := range slices.Backward(s.jobsBySeq()) {
 			if matchesFilter(f, j) && glob(j.ID) {
-				list = append(list, j)
+				matchingJobs = append(matchingJobs, j)
 			}
 		}
-		take(list)
+		handleJobs(matchingJobs)
 		return nil
 	})
 }
@@ -381,36 +383,18 @@ func matchesFilter(f store.Filter, j *job) bool {
 		(f.BeforeSeq == 0 || j.Seq < f.BeforeSeq)
 }
 
-// Counts returns the number of jobs in each state, and the number of jobs ever enqueued.
-func (s *Store) Counts() store.Counts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts()
-}
-
-func (s *Store) counts() store.Counts {
-	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, OutputBytes: s.outputBytes()}
-	for _, j := range s.jobs {
-		c.States[j.State]++
-		if j.OwnRetention {
-			c.UnderOwnRetention++
-		}
-	}
-	return c
-}
-
 // OldestReadySince returns since when the oldest waiting job could start; 0 if no job is waiting to start.
-func (s *Store) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
+func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
 		for _, j := range s.jobs {
-			if j.State.Runnable() && j.DueAt <= now && (oldest == 0 || j.AgingSince < oldest) {
-				oldest = j.AgingSince
+			if j.State.Runnable() && j.DueAt <= now && (oldestSince == 0 || j.AgingSince < oldestSince) {
+				oldestSince = j.AgingSince
 			}
 		}
 		return nil
 	})
-	return oldest, err
+	return oldestSince, err
 }
 
 // Screen returns an overview of the queue: the running jobs, the next jobs and the ended jobs.
@@ -421,16 +405,16 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()
-		part := func(include func(j *job) bool, order func(a, b *job) int) (list []queue.Job) {
-			var matching []*job
+		part := func(isIncluded func(j *job) bool, compare func(a, b *job) int) (list []queue.Job) {
+			var matchingJobs []*job
 			for _, j := range s.jobsBySeq() {
-				if include(j) {
-					matching = append(matching, j)
+				if isIncluded(j) {
+					matchingJobs = append(matchingJobs, j)
 				}
 			}
-			slices.SortStableFunc(matching, order)
+			slices.SortStableFunc(matchingJobs, compare)
 			bytes := 0
-			for _, j := range matching[:min(len(matching), f.Rows)] {
+			for _, j := range matchingJobs[:min(len(matchingJobs), f.Rows)] {
 				shownJob := withoutLargeParts(s.visibleJob(j))
 				if f.DetailsForUID != nil && shownJob.UID != *f.DetailsForUID {
 					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
@@ -467,33 +451,33 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {
-		served := map[user]int64{}
+		served := map[queueUser]int64{}
 		if !leased {
-			maps.Copy(served, s.lastServed)
+			maps.Copy(served, s.lastUserClaims)
 		}
-		var remaining []*job
+		var remainingJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.State.Runnable() && j.DueAt <= now && j.leased == leased {
-				remaining = append(remaining, j)
+			if j.State.Runnable() && j.DueAt <= now && j.isLeased == leased {
+				remainingJobs = append(remainingJobs, j)
 			}
 		}
-		slices.SortStableFunc(remaining, func(a, b *job) int { return cmp.Compare(a.rank, b.rank) })
-		for n := int64(1); len(remaining) > 0; n++ {
+		slices.SortStableFunc(remainingJobs, func(a, b *job) int { return cmp.Compare(a.rank, b.rank) })
+		for n := int64(1); len(remainingJobs) > 0; n++ {
 			best := 0
 			seen := map[int]bool{}
-			for i, j := range remaining {
-				if j.Queue != remaining[0].Queue || seen[j.UID] || s.order.Scheduling == queue.ByArrival {
+			for i, j := range remainingJobs {
+				if j.Queue != remainingJobs[0].Queue || seen[j.UID] || s.order.Scheduling == queue.ByArrival {
 					continue
 				}
 				seen[j.UID] = true
-				if j.Priority == remaining[0].Priority &&
-					served[user{j.Queue, j.UID}] < served[user{j.Queue, remaining[best].UID}] {
+				if j.Priority == remainingJobs[0].Priority &&
+					served[queueUser{j.Queue, j.UID}] < served[queueUser{j.Queue, remainingJobs[best].UID}] {
 					best = i
 				}
 			}
-			j := remaining[best]
-			position[j], served[user{j.Queue, j.UID}] = len(position), s.claims+n
-			remaining = slices.Delete(remaining, best, best+1)
+			j := remainingJobs[best]
+			position[j], served[queueUser{j.Queue, j.UID}] = len(position), s.claimCount+n
+			remainingJobs = slices.Delete(remainingJobs, best, best+1)
 		}
 	}
 	return func(a, b *job) int { return cmp.Compare(position[a], position[b]) }

@@ -15,7 +15,7 @@ import (
 // schedule is a stored schedule with the records of its occurrences, oldest first.
 type schedule struct {
 	store.Schedule
-	runs []store.OccurrenceRecord
+	occurrenceRecords []store.OccurrenceRecord
 }
 
 func noScheduleError(name string) error {
@@ -23,51 +23,52 @@ func noScheduleError(name string) error {
 }
 
 // PutSchedule implements store.Schedules.
-func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored store.Schedule, err error) {
+func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePut) (newSchedule store.Schedule, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		known := s.schedules[put.Name]
-		if known == nil && put.ReplacedGeneration != 0 || known != nil && known.Generation != put.ReplacedGeneration {
+		known := s.schedules[request.Name]
+		if known == nil && request.ReplacedGeneration != 0 || known != nil && known.Generation != request.ReplacedGeneration {
 			return store.ErrScheduleChanged
 		}
 		ofUser := 0
 		for name, other := range s.schedules {
-			if other.UID == put.UID && name != put.Name {
+			if other.UID == request.UID && name != request.Name {
 				ofUser++
 			}
 		}
 		if ofUser >= store.MaxSchedules {
 			return store.ErrTooManySchedules
 		}
-		more := scheduleBytes(&put.Schedule)
-		if known != nil && known.UID == put.UID {
+		more := scheduleBytes(&request.Schedule)
+		if known != nil && known.UID == request.UID {
 			more -= scheduleBytes(&known.Schedule)
 		}
-		if err := s.admitBytes(put.UID, more, put.MaxBytesPerUser); err != nil {
+		if err := s.admitBytes(request.UID, more, request.MaxBytesPerUser); err != nil {
 			return err
 		}
-		first := copyJob(put.Draft)
-		if err := s.checkDependencies([]queue.Job{first}, put.UID); err != nil {
+		first := copyJob(request.Draft)
+		if err := s.checkDependencies([]queue.Job{first}, request.UID); err != nil {
 			return err
 		}
-		s.generations++
-		stored = put.Schedule
-		stored.Generation = s.generations
-		created := &schedule{Schedule: copySchedule(stored)}
+		s.generationCount++
+		newSchedule = request.Schedule
+		newSchedule.Generation = s.generationCount
+		created := &schedule{Schedule: copySchedule(newSchedule)}
 		if known != nil {
-			created.runs = known.runs
+			created.occurrenceRecords = known.occurrenceRecords
 		}
-		s.schedules[put.Name] = created
-		s.hintIfDueEarlier(put.DueAt)
-		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.RequestedBy, Schedule: put.Name}, now)
+		s.schedules[request.Name] = created
+		s.hintIfDueEarlier(request.DueAt)
+		s.addEvent(&job{}, queue.EventScheduleAdded,
+			queue.EventDetail{UID: &request.RequestedBy, Schedule: request.Name}, now)
 		return nil
 	})
-	return stored, err
+	return newSchedule, err
 }
 
-// hintIfDueEarlier sends a hint if the due time of a schedule is before nextDue. The time 0 means that the
+// hintIfDueEarlier sends a hint if the due time of a schedule is before nextDueAt. The time 0 means that the
 // schedule is not due.
-func (s *Store) hintIfDueEarlier(at queue.Millis) {
-	if at != 0 && at < s.nextDue {
+func (s *Store) hintIfDueEarlier(dueAt queue.Millis) {
+	if dueAt != 0 && dueAt < s.nextDueAt {
 		queue.TrySend(s.promoteHints, struct{}{})
 	}
 }
@@ -83,47 +84,47 @@ func copySchedule(s store.Schedule) store.Schedule {
 }
 
 // Schedule returns a schedule and its newest occurrence records.
-func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
+func (s *Store) Schedule(ctx context.Context, name string) (result store.Schedule, occurrences []store.OccurrenceRecord,
 	err error) {
 	err = s.read(ctx, func() error {
 		known := s.schedules[name]
 		if known == nil {
 			return noScheduleError(name)
 		}
-		found, runs = copySchedule(known.Schedule), slices.Clone(known.runs)
-		slices.Reverse(runs)
+		result, occurrences = copySchedule(known.Schedule), slices.Clone(known.occurrenceRecords)
+		slices.Reverse(occurrences)
 		return nil
 	})
-	return found, runs, err
+	return result, occurrences, err
 }
 
 // Schedules lists up to limit schedules whose name comes after the given one, ordered by name.
-func (s *Store) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+func (s *Store) Schedules(ctx context.Context, afterName string, limit int) (schedules []store.Schedule, err error) {
 	err = s.read(ctx, func() error {
 		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
-			if name > after && len(list) < limit {
+			if name > afterName && len(schedules) < limit {
 				one := copySchedule(s.schedules[name].Schedule)
 				one.Draft.Env, one.Draft.Stdin, one.Spec = nil, "", ""
-				list = append(list, one)
+				schedules = append(schedules, one)
 			}
 		}
 		return nil
 	})
-	return list, err
+	return schedules, err
 }
 
 // RemoveSchedule deletes a schedule and its occurrence records.
-func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[name]
 		switch {
 		case known == nil:
 			return noScheduleError(name)
-		case known.Generation != gen:
+		case known.Generation != generation:
 			return store.ErrScheduleChanged
 		}
 		delete(s.schedules, name)
-		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name}, now)
+		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &byUID, Schedule: name}, now)
 		return nil
 	})
 }
@@ -154,159 +155,165 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 }
 
 // DueSchedules lists up to limit due schedules. It returns the time until another schedule is due.
-func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
-	err error) {
+func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (
+	dueSchedules []store.Schedule, untilNext time.Duration, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
-		next = time.Hour
+		untilNext = time.Hour
 		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
 			one := &s.schedules[name].Schedule
 			switch {
 			case one.PausedAt != 0:
-			case one.AtBoot && boot != "" && one.BootID != boot, one.DueAt != 0 && one.DueAt <= now:
-				due = append(due, copySchedule(*one))
+			case one.AtBoot && bootID != "" && one.BootID != bootID, one.DueAt != 0 && one.DueAt <= now:
+				dueSchedules = append(dueSchedules, copySchedule(*one))
 			case one.DueAt != 0:
-				next = min(next, time.Duration(one.DueAt-now)*time.Millisecond)
+				untilNext = min(untilNext, time.Duration(one.DueAt-now)*time.Millisecond)
 			}
 		}
-		slices.SortStableFunc(due, func(a, b store.Schedule) int { return int(a.DueAt - b.DueAt) })
-		due = roundRobin(due)
-		if len(due) >= limit {
-			due, next = due[:limit], 0
+		slices.SortStableFunc(dueSchedules, func(a, b store.Schedule) int { return int(a.DueAt - b.DueAt) })
+		dueSchedules = sortByTurns(dueSchedules)
+		if len(dueSchedules) >= limit {
+			dueSchedules, untilNext = dueSchedules[:limit], 0
 		}
 		return nil
 	})
-	return due, next, err
+	return dueSchedules, untilNext, err
 }
 
-// roundRobin sorts schedules so that their users take turns.
-func roundRobin(list []store.Schedule) (turns []store.Schedule) {
-	for len(list) > 0 {
+// sortByTurns sorts schedules so that their users take turns.
+func sortByTurns(schedules []store.Schedule) (sortedSchedules []store.Schedule) {
+	for len(schedules) > 0 {
 		seen := map[int]bool{}
-		list = slices.DeleteFunc(list, func(s store.Schedule) bool {
+		schedules = slices.DeleteFunc(schedules, func(s store.Schedule) bool {
 			first := !seen[s.UID]
 			if seen[s.UID] = true; first {
-				turns = append(turns, s)
+				sortedSchedules = append(sortedSchedules, s)
 			}
 			return first
 		})
 	}
-	return turns
+	return sortedSchedules
 }
 
 // RunOccurrences handles occurrences (planned starts) of a schedule: it creates their jobs and records the
 // outcomes.
-func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
+func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		known := s.schedules[f.Name]
+		known := s.schedules[request.Name]
 		if known == nil {
-			return noScheduleError(f.Name)
+			return noScheduleError(request.Name)
 		}
-		expected := known.PausedAt == 0 && known.LastAt == f.ExpectedLastAt && known.BootID == f.ExpectedBootID
-		if known.Generation != f.Generation || known.UID < 0 || f.RequestedBy == nil && !expected {
+		expected := known.PausedAt == 0 && known.LastAt == request.ExpectedLastAt && known.BootID == request.ExpectedBootID
+		if known.Generation != request.Generation || known.UID < 0 || request.RequestedBy == nil && !expected {
 			return nil
 		}
-		var unfinished []*job
+		var unfinishedJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.Schedule == f.Name && !j.State.Ended() {
-				unfinished = append(unfinished, j)
+			if j.Schedule == request.Name && !j.State.Ended() {
+				unfinishedJobs = append(unfinishedJobs, j)
 			}
 		}
-		var replaced []*job
+		var replacedJobs []*job
 		var rejection error
-		if len(f.Occurrences) > 0 && known.Overlap == store.OverlapReplace {
-			replaced, unfinished = unfinished, nil
-			for _, j := range replaced {
-				if j.leased {
-					fired.LeasedSeqs = append([]int64{j.Seq}, fired.LeasedSeqs...)
+		if len(request.Occurrences) > 0 && known.Overlap == store.OverlapReplace {
+			replacedJobs, unfinishedJobs = unfinishedJobs, nil
+			for _, j := range replacedJobs {
+				if j.isLeased {
+					result.LeasedSeqs = append([]int64{j.Seq}, result.LeasedSeqs...)
 				}
 			}
-			if len(fired.LeasedSeqs) > 0 {
-				if rejection = s.checkCreate(known, &f, now); rejection == nil || errors.Is(rejection, queue.ErrExists) &&
-					known.Draft.UniqueFor == 0 {
+			if len(result.LeasedSeqs) > 0 {
+				if rejection = s.checkCreate(known, &request, now); rejection == nil ||
+					errors.Is(rejection, queue.ErrExists) && known.Draft.UniqueFor == 0 {
 					return nil
 				}
-				fired.LeasedSeqs = nil
+				result.LeasedSeqs = nil
 			}
 		}
 		checkCreate := func() error {
-			return cmp.Or(rejection, s.withoutJobs(replaced, now, func() error { return s.checkCreate(known, &f, now) }))
+			return cmp.Or(rejection, s.withoutJobs(replacedJobs, now,
+				func() error { return s.checkCreate(known, &request, now) }))
 		}
-		if f.RequestedBy != nil && len(f.Occurrences) > 0 {
-			if err := s.checkFire(known, unfinished, checkCreate); err != nil {
+		if request.RequestedBy != nil && len(request.Occurrences) > 0 {
+			if err := s.checkFire(known, unfinishedJobs, checkCreate); err != nil {
 				return err
 			}
 		}
-		var overQuota *store.QuotaError
-		canStart := len(unfinished) == 0 || known.Overlap != store.OverlapSkip && len(unfinished) < store.MaxUnfinishedJobs
-		if f.FailOverQuota && len(f.Occurrences) > 0 && canStart && errors.As(checkCreate(), &overQuota) {
-			return overQuota
+		var quotaErr *store.QuotaError
+		canStart := len(unfinishedJobs) == 0 ||
+			known.Overlap != store.OverlapSkip && len(unfinishedJobs) < store.MaxUnfinishedJobs
+		if request.FailOverQuota && len(request.Occurrences) > 0 && canStart && errors.As(checkCreate(), &quotaErr) {
+			return quotaErr
 		}
-		for i, at := range f.MissedOccurrences {
+		for i, at := range request.MissedOccurrences {
 			s.recordRun(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}, now)
-			if i == len(f.MissedOccurrences)-1 {
+			if i == len(request.MissedOccurrences)-1 {
 				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
-					Schedule: f.Name, OccurrenceAt: at, Count: len(f.MissedOccurrences),
+					Schedule: request.Name, OccurrenceAt: at, Count: len(request.MissedOccurrences),
 				}, now)
 			}
 		}
-		s.fireOccurrences(known, &f, unfinished, replaced, checkCreate, &fired.Records, now)
-		if fired.CarriedOut = true; f.RequestedBy == nil {
-			known.LastAt, known.NextAt, known.DueAt, known.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
+		s.fireOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
+		if result.CarriedOut = true; request.RequestedBy == nil {
+			known.LastAt, known.NextAt, known.DueAt, known.BootID =
+				request.LastAt, request.NextAt, request.DueAt, request.NextBootID
 		}
 		return nil
 	})
-	return fired, err
+	return result, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in f.Occurrences. Before the first of them, it cancels the
-// jobs in the list replaced.
-func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
-	checkCreate func() error, runs *[]store.OccurrenceRecord, now queue.Millis) {
-	unfinishedBefore := len(unfinished)
-	for _, at := range f.Occurrences {
-		if len(replaced) > 0 && checkCreate() == nil {
-			for _, j := range replaced {
+// fireOccurrences creates the jobs of the occurrences in request.Occurrences. Before the first of them, it
+// cancels replacedJobs.
+func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.OccurrenceRequest,
+	unfinishedJobs, replacedJobs []*job, checkCreate func() error, newRecords *[]store.OccurrenceRecord,
+	now queue.Millis) {
+	unfinishedBefore := len(unfinishedJobs)
+	for _, at := range request.Occurrences {
+		if len(replacedJobs) > 0 && checkCreate() == nil {
+			for _, j := range replacedJobs {
 				s.cancelReplaced(j, now)
 			}
-			replaced = nil
+			replacedJobs = nil
 		}
-		run, created := s.fireOccurrence(known, f, at, unfinished, unfinishedBefore, checkCreate, now)
-		if unfinished = append(unfinished, created...); created == nil {
+		run, created := s.fireOccurrence(storedSchedule, request, at, unfinishedJobs, unfinishedBefore, checkCreate, now)
+		if unfinishedJobs = append(unfinishedJobs, created...); created == nil {
 			created = []*job{{}}
 		}
-		s.recordRun(known, run, now)
+		s.recordRun(storedSchedule, run, now)
 		run.RecordedAt = 0
-		*runs = append(*runs, run)
+		*newRecords = append(*newRecords, run)
 		kind := queue.EventScheduleEnqueued
 		if run.Outcome != store.OutcomeEnqueued {
 			kind = queue.EventScheduleSkipped
 		}
-		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, OccurrenceAt: at, UID: f.RequestedBy}, now)
+		s.addEvent(created[0], kind,
+			queue.EventDetail{Schedule: request.Name, OccurrenceAt: at, UID: request.RequestedBy}, now)
 	}
 }
 
 // checkFire returns an error if a job that a user requests from the schedule cannot be created now. It changes
 // nothing.
-func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func() error) error {
-	if len(unfinished) > 0 && known.Overlap == store.OverlapSkip {
-		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinished[len(unfinished)-1].ID)
+func (s *Store) checkFire(storedSchedule *schedule, unfinishedJobs []*job, checkCreate func() error) error {
+	if len(unfinishedJobs) > 0 && storedSchedule.Overlap == store.OverlapSkip {
+		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinishedJobs[len(unfinishedJobs)-1].ID)
 	}
-	if len(unfinished) >= store.MaxUnfinishedJobs && known.Overlap == store.OverlapQueue {
+	if len(unfinishedJobs) >= store.MaxUnfinishedJobs && storedSchedule.Overlap == store.OverlapQueue {
 		return queue.Errorf(queue.CodeQueueFull, "the schedule has too many unfinished jobs")
 	}
 	return checkCreate()
 }
 
 // checkCreate returns an error if the next job of a schedule cannot be created, for example because of a limit.
-func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now queue.Millis) error {
-	draft := copyJob(known.Draft)
-	draft.UID = known.UID
+func (s *Store) checkCreate(storedSchedule *schedule, request *store.OccurrenceRequest, now queue.Millis) error {
+	draft := copyJob(storedSchedule.Draft)
+	draft.UID = storedSchedule.UID
 	counts := map[string]int64{draft.Queue: 1}
-	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingPerUser),
-		s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesPerUser), s.admitQueues(counts),
-		s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
+	if err := cmp.Or(s.admitJobs(1, request.MaxPending), s.admitUser(storedSchedule.UID, 1, request.MaxPendingPerUser),
+		s.admitBytes(storedSchedule.UID, storedBytes(&draft), request.MaxBytesPerUser), s.admitQueues(counts),
+		s.admitNewQueues(storedSchedule.UID, counts),
+		s.checkDependencies([]queue.Job{draft}, storedSchedule.UID)); err != nil {
 		return err
 	}
 	holder, err := s.resolveKeyConflict(&draft, now)
@@ -317,8 +324,8 @@ func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now que
 }
 
 // withoutJobs calls f while the given jobs count as cancelled, and then restores the jobs.
-func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) error {
-	for _, j := range excluded {
+func (s *Store) withoutJobs(excludedJobs []*job, now queue.Millis, f func() error) error {
+	for _, j := range excludedJobs {
 		saved := j.Job
 		defer func() { j.Job = saved }()
 		j.State, j.EndedAt = queue.Cancelled, now
@@ -327,29 +334,32 @@ func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) e
 }
 
 // recordRun records the outcome of an occurrence.
-func (s *Store) recordRun(known *schedule, run store.OccurrenceRecord, now queue.Millis) {
-	run.RecordedAt = now
-	known.runs = append(known.runs, run)
-	known.runs = known.runs[max(0, len(known.runs)-store.MaxOccurrenceRecords):]
+func (s *Store) recordRun(storedSchedule *schedule, record store.OccurrenceRecord, now queue.Millis) {
+	record.RecordedAt = now
+	storedSchedule.occurrenceRecords = append(storedSchedule.occurrenceRecords, record)
+	storedSchedule.occurrenceRecords = storedSchedule.occurrenceRecords[max(0,
+		len(storedSchedule.occurrenceRecords)-store.MaxOccurrenceRecords):]
 }
 
-// fireOccurrence creates the job of an occurrence. If it creates none, the result run contains the reason.
+// fireOccurrence creates the job of an occurrence. If it creates none, record contains the reason.
 // unfinishedBefore is the number of unfinished jobs before the current call of RunOccurrences.
-func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
-	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.OccurrenceRecord, created []*job) {
-	run = store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: f.RequestedBy}
+func (s *Store) fireOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, occurrenceAt queue.Millis,
+	unfinishedJobs []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (
+	record store.OccurrenceRecord, createdJobs []*job) {
+	record = store.OccurrenceRecord{OccurrenceAt: occurrenceAt, Outcome: store.OutcomeEnqueued,
+		RequestedBy: request.RequestedBy}
 	refuse := func(outcome store.Outcome, note string) (store.OccurrenceRecord, []*job) {
-		run.Outcome, run.Note = outcome, note
-		return run, nil
+		record.Outcome, record.Note = outcome, note
+		return record, nil
 	}
-	draft := copyJob(known.Draft)
-	draft.UID, draft.Schedule = known.UID, known.Name
-	if len(unfinished) >= store.MaxUnfinishedJobs {
+	draft := copyJob(storedSchedule.Draft)
+	draft.UID, draft.Schedule = storedSchedule.UID, storedSchedule.Name
+	if len(unfinishedJobs) >= store.MaxUnfinishedJobs {
 		return refuse(store.OutcomeRefused, "the schedule has too many unfinished jobs")
 	}
-	if len(unfinished) > 0 {
-		newest := unfinished[len(unfinished)-1]
-		if len(unfinished) == unfinishedBefore && known.Overlap == store.OverlapSkip {
+	if len(unfinishedJobs) > 0 {
+		newest := unfinishedJobs[len(unfinishedJobs)-1]
+		if len(unfinishedJobs) == unfinishedBefore && storedSchedule.Overlap == store.OverlapSkip {
 			return refuse(store.OutcomeSkipped, newest.ID)
 		}
 		if len(draft.DependsOn) == 0 {
@@ -360,24 +370,24 @@ func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at q
 	if err := checkCreate(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	if err := s.resolveParents([]queue.Job{draft}, known.UID); err != nil {
+	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.UID); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
 	for n := 1; n <= store.MaxCandidateIDs; n++ {
-		draft.ID = f.CandidateID(at, n)
+		draft.ID = request.CandidateID(occurrenceAt, n)
 		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
 			continue // the id is taken, so try the next one
 		}
-		s.noteOwner(store.Request{UID: known.UID, Owner: f.Owner})
+		s.noteOwner(store.Request{UID: storedSchedule.UID, Owner: request.Owner})
 		draft.Seq = receipt.Seqs[0]
-		s.seq = max(s.seq, draft.Seq)
+		s.lastSeq = max(s.lastSeq, draft.Seq)
 		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
 			s.cancelReplaced(j, now)
 		}
-		s.insert(draft, known.UID, now)
-		run.JobSeq, run.JobID = draft.Seq, draft.ID
-		return run, []*job{s.jobs[draft.Seq]}
+		s.insert(draft, storedSchedule.UID, now)
+		record.JobSeq, record.JobID = draft.Seq, draft.ID
+		return record, []*job{s.jobs[draft.Seq]}
 	}
 	return refuse(store.OutcomeRefused, "all ids for this run are used by other jobs")
 }

@@ -13,22 +13,22 @@ import (
 // waiter is a call of Await that is waiting. The transaction that gives jobs to the call also removes it from
 // Store.waiters, so the call gets jobs at most once. Close closes the channel claimedJobs.
 type waiter struct {
-	want        int              // maximum number of jobs to claim
+	maxJobs     int              // maximum number of jobs to claim
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
 	wake        chan struct{}    // receives a value if a job may be due earlier than the call expects
 }
 
-// Exchange records what a service reports about its leases, and claims up to t.WantedJobs jobs.
-func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
+// Exchange records what a service reports about its leases, and claims up to report.WantedJobs jobs.
+func (s *Store) Exchange(ctx context.Context, report store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		for _, e := range t.Starts {
+		for _, e := range report.Starts {
 			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // the service may report a start twice
 				s.recordStart(j, e, now)
 			}
 		}
-		for _, p := range t.Progress {
+		for _, p := range report.Progress {
 			if j := s.jobOfLease(p.Lease); j == nil || j.State != queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, p.Lease)
 			} else {
@@ -38,15 +38,15 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 					now)
 			}
 		}
-		for _, e := range t.Settlements {
+		for _, e := range report.Settlements {
 			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else {
-				s.makeRoomForAttempt(j, &e, t.MaxBytesPerUser)
+				s.makeRoomForAttempt(j, &e, report.MaxBytesPerUser)
 				s.settle(j, e, now)
 			}
 		}
-		for _, l := range t.Releases {
+		for _, l := range report.Releases {
 			if j := s.jobOfLease(l); j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, l)
 			} else {
@@ -54,7 +54,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				s.endLease(j, now)
 			}
 		}
-		for _, c := range t.Changes {
+		for _, c := range report.Changes {
 			j := s.jobOfLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, c.Lease)
@@ -69,7 +69,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				grant.RejectedChanges[c.Lease] = err
 			}
 		}
-		grant.Jobs = s.claim(now, t.WantedJobs)
+		grant.Jobs = s.claim(now, report.WantedJobs)
 		return nil
 	})
 	return grant, err
@@ -77,18 +77,18 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 
 // jobOfLease returns the job of the lease l, or nil if the lease has ended.
 func (s *Store) jobOfLease(l queue.Lease) *job {
-	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
+	if j := s.jobs[l.Seq]; j != nil && j.isLeased && j.Fence == l.Fence {
 		return j
 	}
 	return nil
 }
 
-func (s *Store) recordStart(j *job, e store.AttemptStart, now queue.Millis) {
-	s.recordRateStarts(j, e.StartedAt, now)
-	s.addSample(j, 0, max(j.DueAt, j.AgingSince), e.StartedAt, now)
+func (s *Store) recordStart(j *job, start store.AttemptStart, now queue.Millis) {
+	s.recordRateStarts(j, start.StartedAt, now)
+	s.addSample(j, 0, max(j.DueAt, j.AgingSince), start.StartedAt, now)
 	s.setState(j, queue.Processing, now)
-	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.StartedAt, e.Worker, e.PID, nil
-	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: e.StartedAt}, now)
+	j.StartedAt, j.WorkerID, j.PID, j.Progress = start.StartedAt, start.Worker, start.PID, nil
+	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: start.StartedAt}, now)
 }
 
 // Pause records that a running job is paused or resumed.
@@ -118,13 +118,13 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 }
 
 // settle records the end of an attempt, sets the job's new state and ends the lease.
-func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
+func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
 	defer s.endLease(j, now)
-	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {
-		s.garbage = append(s.garbage, e.DeletableOutput)
+	if settlement.DeletableOutput != "" && !slices.Contains(s.garbage, settlement.DeletableOutput) {
+		s.garbage = append(s.garbage, settlement.DeletableOutput)
 	}
-	d, a, wasRunning := e.Decision, e.Attempt, j.State == queue.Processing
-	s.addEndSample(j, &e, now)
+	d, a, wasRunning := settlement.Decision, settlement.Attempt, j.State == queue.Processing
+	s.addEndSample(j, &settlement, now)
 	if j.State != queue.Processing {
 		s.setState(j, queue.Processing, now)
 	}
@@ -150,8 +150,8 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		if j.State == queue.Held {
 			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
 		}
-		if moments := j.hookMoment; moments != 0 {
-			j.hookMoment = 0
+		if moments := j.pendingHookEvents; moments != 0 {
+			j.pendingHookEvents = 0
 			s.createHooks(j, moments, now)
 		}
 		return
@@ -159,9 +159,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if !wasRunning {
 		s.recordRateStarts(j, a.StartedAt, now)
 	}
-	s.addAttempt(j, &a, e, wasRunning)
+	s.addAttempt(j, &a, settlement, wasRunning)
 	detail := queue.EventDetail{Attempt: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
-		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
+		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: settlement.EndedBy, Verb: settlement.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}
@@ -170,15 +170,15 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 
 // addAttempt adds an ended attempt to its job. wasRunning says whether the start of the attempt was reported
 // before.
-func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunning bool) {
-	j.recordBytes += store.AttemptRecordSize(&e, j.StartedAttempts)
+func (s *Store) addAttempt(j *job, a *queue.Attempt, settlement store.Settlement, wasRunning bool) {
+	j.recordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
 	j.StartedAttempts++
 	j.Shortages = 0
-	j.NeedsIsolation = e.Decision.NeedsIsolation
-	if e.Decision.CountsAsCrash {
+	j.NeedsIsolation = settlement.Decision.NeedsIsolation
+	if settlement.Decision.CountsAsCrash {
 		j.RunnerCrashes++
 	}
-	j.Error, j.ExitCode, j.Signal, j.StartedAt = e.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
+	j.Error, j.ExitCode, j.Signal, j.StartedAt = settlement.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.Number = j.StartedAttempts
 	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
 	if a.OutputRef == "" && a.OutputBytes >= 0 {
@@ -187,19 +187,19 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 	if !wasRunning {
 		j.Progress = nil
 	}
-	if e.Progress != nil {
-		j.Progress = new(*e.Progress)
+	if settlement.Progress != nil {
+		j.Progress = new(*settlement.Progress)
 	}
 	j.attempts = append(j.attempts, *a)
 	j.OutputBytes += max(0, a.OutputBytes)
 	if j.State == queue.Failed {
-		j.hookMoment = queue.HookFailed
+		j.pendingHookEvents = queue.HookFailed
 	}
 }
 
-// Await waits until a job can start, and claims up to want jobs.
-func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: max(1, want), claimedJobs: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
+// Await waits until a job can start, and claims up to maxJobs jobs.
+func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	w := &waiter{maxJobs: max(1, maxJobs), claimedJobs: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	addWaiter := func(queue.Millis) error {
 		s.waiters = append(s.waiters, w)
 		return nil
@@ -210,7 +210,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	// An empty change is enough, because update gives jobs to waiting calls.
 	noChange := func(queue.Millis) error { return nil }
 	for {
-		timer := time.NewTimer(s.untilRunnable())
+		timer := time.NewTimer(s.timeUntilRunnable())
 		select {
 		case jobs, open := <-w.claimedJobs:
 			timer.Stop()
@@ -251,7 +251,7 @@ func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 func (s *Store) serveWaiters(now queue.Millis) {
 	for len(s.waiters) > 0 {
 		w := s.waiters[0]
-		jobs := s.claim(now, w.want)
+		jobs := s.claim(now, w.maxJobs)
 		if len(jobs) == 0 {
 			break
 		}
@@ -263,16 +263,16 @@ func (s *Store) serveWaiters(now queue.Millis) {
 	}
 }
 
-// untilRunnable returns the time until another job is due, at most an hour.
-func (s *Store) untilRunnable() time.Duration {
+// timeUntilRunnable returns the time until another job is due, at most an hour.
+func (s *Store) timeUntilRunnable() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	next := now.Add(maxWait)
+	next := now.Add(maxPromoteInterval)
 	for _, j := range s.jobs {
 		// Only these jobs need nothing but time before they can start. The others wait until a job ends or a
 		// rule changes.
-		if j.State.Runnable() && !j.leased && j.DueAt > now {
+		if j.State.Runnable() && !j.isLeased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}
 	}
@@ -285,7 +285,7 @@ func (s *Store) untilRunnable() time.Duration {
 // Parents returns the jobs on which a job depends or has depended.
 func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
 	err = s.read(ctx, func() error {
-		j, err := s.find(seq)
+		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
@@ -309,17 +309,17 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 
 // PreviousSession returns the leases and the runners that an earlier service has left. IsCopy is always false,
 // because a store in memory is never a copy.
-func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
+func (s *Store) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
-			if j.leased {
-				left.LeasedJobs = append(left.LeasedJobs, j.leasedJob())
+			if j.isLeased {
+				session.LeasedJobs = append(session.LeasedJobs, j.leasedJob())
 			}
 		}
-		left.RunnerDirs, left.LastSeq = slices.Clone(s.runnerDirs), s.seq
+		session.RunnerDirs, session.LastSeq = slices.Clone(s.runnerDirs), s.lastSeq
 		return nil
 	})
-	return left, err
+	return session, err
 }
 
 // NextEpoch increments the epoch, the number of the service start, and returns it.

@@ -26,14 +26,14 @@ type runtimeEstimate struct {
 	store.Estimate
 }
 
-// addSample adds a sample: a start with the time that the job has waited, or an end with the run time. from and
-// to delimit this time. For a start, endState is 0.
-func (s *Store) addSample(j *job, endState queue.State, from, to, now queue.Millis) {
+// addSample adds a sample: a start with the time that the job has waited, or an end with the run time.
+// startTime and endTime delimit this time. For a start, endState is 0.
+func (s *Store) addSample(j *job, endState queue.State, startTime, endTime, now queue.Millis) {
 	m := sample{
 		minute:   store.Minute.PeriodStart(now),
 		queue:    j.Queue,
 		endState: endState,
-		duration: max(0, time.Duration(to-from)*time.Millisecond),
+		duration: max(0, time.Duration(endTime-startTime)*time.Millisecond),
 	}
 	separateQueues := map[string]bool{}
 	for _, other := range s.samples {
@@ -49,16 +49,16 @@ func (s *Store) addSample(j *job, endState queue.State, from, to, now queue.Mill
 
 // addEndSample adds a sample for the end of an attempt. It adds one for the start too, if the start was not
 // reported before. j still has its state from before the end.
-func (s *Store) addEndSample(j *job, e *store.Settlement, now queue.Millis) {
-	a := &e.Attempt
-	if !e.Decision.RecordsAttempt {
+func (s *Store) addEndSample(j *job, settlement *store.Settlement, now queue.Millis) {
+	a := &settlement.Attempt
+	if !settlement.Decision.RecordsAttempt {
 		return
 	}
 	if j.State != queue.Processing {
 		s.addSample(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
 	}
-	s.addSample(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
-	s.noteRuntime(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+	s.addSample(j, settlement.Decision.State, a.StartedAt, a.EndedAt, now)
+	s.noteRuntime(settlement.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
 }
 
 // hasOwnStats reports whether a queue has separate statistics even if many queues exist.
@@ -68,18 +68,18 @@ func (s *Store) hasOwnStats(name string) bool {
 }
 
 // Stats returns the sums of the samples in the selected periods.
-func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Stats, err error) {
 	if f.AllTime {
 		f = store.StatsFilter{AllTime: true}
 	}
 	err = s.read(ctx, func() error {
-		out.Grain, out.Since, out.Until = f.Range(s.now())
+		stats.Grain, stats.Since, stats.Until = f.Range(s.now())
 		periods := map[queue.Millis]map[string]*store.AttemptStatistics{}
 		for _, m := range s.samples {
-			start := out.Grain.PeriodStart(m.minute)
+			start := stats.Grain.PeriodStart(m.minute)
 			if f.AllTime {
 				start = 0
-			} else if start < out.Since || start >= out.Until {
+			} else if start < stats.Since || start >= stats.Until {
 				continue
 			}
 			if periods[start] == nil {
@@ -110,11 +110,11 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 				queues[name].Add(figures)
 			}
 			if f.WithPeriods && sum.AttemptStatistics != (store.AttemptStatistics{}) {
-				out.Periods = append(out.Periods, sum)
+				stats.Periods = append(stats.Periods, sum)
 			}
 		}
 		for name, figures := range queues {
-			out.Queues = append(out.Queues, store.QueueStatistics{Queue: name, AttemptStatistics: *figures})
+			stats.Queues = append(stats.Queues, store.QueueStatistics{Queue: name, AttemptStatistics: *figures})
 		}
 		last := func(q store.QueueStatistics) int {
 			if q.Queue == store.OtherQueues {
@@ -122,16 +122,16 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			}
 			return 0
 		}
-		slices.SortFunc(out.Queues, func(a, b store.QueueStatistics) int {
+		slices.SortFunc(stats.Queues, func(a, b store.QueueStatistics) int {
 			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.Queue, b.Queue))
 		})
 		return nil
 	})
-	return out, err
+	return stats, err
 }
 
 // noteRuntime adds the run time of a completed job to the typical run time of its command.
-func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
+func (s *Store) noteRuntime(fingerprint uint64, runTime time.Duration) {
 	if fingerprint == 0 {
 		return
 	}
@@ -141,7 +141,7 @@ func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
 		entry = s.runtimeEstimates[i]
 		s.runtimeEstimates = slices.Delete(s.runtimeEstimates, i, i+1)
 	}
-	entry.AddRuntime(max(0, run))
+	entry.AddRuntime(max(0, runTime))
 	s.runtimeEstimates = append(s.runtimeEstimates, entry)
 	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxEstimates):]
 }
@@ -156,4 +156,22 @@ func (s *Store) TypicalRuntime(fingerprint uint64) time.Duration {
 		}
 	}
 	return 0
+}
+
+// Counts returns the number of jobs in each state, and the number of jobs ever enqueued.
+func (s *Store) Counts() store.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts()
+}
+
+func (s *Store) counts() store.Counts {
+	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, OutputBytes: s.outputBytes()}
+	for _, j := range s.jobs {
+		c.States[j.State]++
+		if j.OwnRetention {
+			c.UnderOwnRetention++
+		}
+	}
+	return c
 }

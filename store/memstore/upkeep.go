@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxPromoted = 1000      // maximum number of changes of each kind in one Promote
-	maxWait     = time.Hour // longest time that Promote returns
+	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one Promote
+	maxPromoteInterval   = time.Hour // longest time that Promote returns
 )
 
 // Settings lists the stored settings, ordered by key.
@@ -27,22 +27,22 @@ func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err err
 }
 
 // SetSetting stores one setting; an empty value removes it.
-func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
+func (s *Store) SetSetting(ctx context.Context, setting store.Setting) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		set.SetAt = now
-		if _, known := s.settings[set.Key]; !known && set.Value == "" {
+		setting.SetAt = now
+		if _, known := s.settings[setting.Key]; !known && setting.Value == "" {
 			return nil
 		}
-		kind := set.Kind
+		kind := setting.Kind
 		if kind == "" {
 			kind = queue.EventSettingChanged
 		}
-		set.Kind = ""
-		s.settings[set.Key] = set
-		if set.Value == "" {
-			delete(s.settings, set.Key)
+		setting.Kind = ""
+		s.settings[setting.Key] = setting
+		if setting.Value == "" {
+			delete(s.settings, setting.Key)
 		}
-		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Setting: set.Key, Value: set.EventValue()}, now)
+		s.addEvent(&job{}, kind, queue.EventDetail{UID: &setting.UID, Setting: setting.Key, Value: setting.EventValue()}, now)
 		return nil
 	})
 }
@@ -76,7 +76,7 @@ func (s *Store) Rerank(context.Context) (more bool, err error) { return false, n
 // SetMaxRunningPerUser limits the number of leased jobs of each user to n; 0 means unlimited.
 func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return s.update(ctx, func(queue.Millis) error {
-		s.maxUser = n
+		s.maxLeasedPerUser = n
 		return nil
 	})
 }
@@ -88,7 +88,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 		if rule == store.DefaultQueueRule {
 			delete(s.queueRules, name)
 		}
-		s.nextTurns, s.turn = map[string]int64{}, 0
+		s.nextTurns, s.lastServedTurn = map[string]int64{}, 0
 		s.resetTurns(name)
 		return nil
 	})
@@ -101,7 +101,7 @@ func (s *Store) endDuePauses(now queue.Millis) {
 			if s.queueRules[name] = r.WithoutPause(); r.WithoutPause() == store.DefaultQueueRule {
 				delete(s.queueRules, name)
 			}
-			s.nextTurns, s.turn = map[string]int64{}, 0
+			s.nextTurns, s.lastServedTurn = map[string]int64{}, 0
 			s.resetTurns(name)
 			s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
 		}
@@ -133,45 +133,44 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		cancelled, forgotten, more := 0, 0, false
 		for _, j := range s.jobsBySeq() {
 			switch {
-			case !j.expired(now):
-			case cancelled == maxPromoted:
+			case !j.isExpired(now):
+			case cancelled == maxChangesPerPromote:
 				more = true
 			default:
-				s.expire(j, now)
+				s.cancelExpired(j, now)
 				cancelled++
 			}
 		}
-		for k, m := range s.keys {
+		for k, m := range s.storedReceipts {
 			switch {
 			case now <= m.storedAt.Add(store.IdempotencyKeyRetention):
-			case forgotten == maxPromoted:
+			case forgotten == maxChangesPerPromote:
 				more = true
 			default:
-				delete(s.keys, k)
+				delete(s.storedReceipts, k)
 				forgotten++
 			}
 		}
 		for _, b := range slices.Clone(s.batches) {
-			if !b.committed && b.lastFrameAt.Add(store.StagingTimeout) < now {
+			if !b.isCommitted && b.lastFrameAt.Add(store.StagingTimeout) < now {
 				s.discardTimes[requestKey{b.uid, b.name}] = now
 				s.auditBatch(b, "forgotten", now)
 				s.dropBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.discardTimes, func(_ requestKey,
-			at queue.Millis) bool {
+		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.Millis) bool {
 			return at < now.Add(-store.DiscardedNameRetention)
 		})
 		s.applyNextFrame(func(*batch) bool { return true }, now)
-		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
-		next = maxWait
+		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.isCommitted })
+		next = maxPromoteInterval
 		if at, found := s.earliestDue(now); found {
 			next = min(next, time.Duration(at-now)*time.Millisecond)
 		}
 		if more {
 			next = 0
 		}
-		s.nextDue = now.Add(next)
+		s.nextDueAt = now.Add(next)
 		return nil
 	})
 	return next, err
@@ -185,7 +184,7 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 		}
 	}
 	for _, j := range s.jobs {
-		if j.leased {
+		if j.isLeased {
 			continue
 		}
 		if j.State.Runnable() && j.DueAt > now {

@@ -13,27 +13,27 @@ import (
 
 // table describes a table of the database.
 type table struct {
-	name    string
-	columns []string
-	key     []string // columns of the primary key; empty without a primary key
+	name       string
+	columns    []string
+	primaryKey []string // columns of the primary key; empty without a primary key
 }
 
-// schemaTables returns the tables of the schema except notes, which differs between databases. It reads them from a new
-// SQLite database in memory.
+// schemaTables returns the tables of the schema except notes, which differs between databases. It reads them from
+// a new SQLite database in memory.
 func schemaTables() (list []table, err error) {
 	c, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	err = database.Each(c, func(r database.Row) {
+	err = database.EachRow(c, func(r database.Row) {
 		if name := r.Text(0); len(list) == 0 || list[len(list)-1].name != name {
 			list = append(list, table{name: name})
 		}
 		t := &list[len(list)-1]
 		t.columns = append(t.columns, r.Text(1))
 		if r.Num(2) > 0 {
-			t.key = append(t.key, r.Text(1))
+			t.primaryKey = append(t.primaryKey, r.Text(1))
 		}
 	}, `SELECT t.name, c.name, c.pk FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
 		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> 'notes' ORDER BY t.name, c.cid`)
@@ -42,10 +42,10 @@ func schemaTables() (list []table, err error) {
 
 // sortColumns returns the columns by which the rows of a table are sorted.
 func (t *table) sortColumns() []string {
-	if len(t.key) == 0 {
+	if len(t.primaryKey) == 0 {
 		return t.columns
 	}
-	return t.key
+	return t.primaryKey
 }
 
 // copyRowsPerTx is the number of rows that one transaction copies at most.
@@ -67,17 +67,17 @@ func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, "
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.sortColumns(), ", ")
 	where, args := "", []any(nil)
-	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued. The
+	// A table without a primary key is copied from the beginning, because an interrupted copy cannot be continued. The
 	// same applies to the table meta, because it already has a row in a new database.
-	if len(t.key) == 0 || t.name == "meta" {
+	if len(t.primaryKey) == 0 || t.name == "meta" {
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
 	} else {
 		n, err := m.targetConn.QueryNumber(`SELECT count(*) FROM ` + t.name)
 		if err == nil && n > 0 {
-			_, err = database.First(m.targetConn, func(r database.Row) {
-				for i := range t.key {
+			_, err = database.FirstRow(m.targetConn, func(r database.Row) {
+				for i := range t.primaryKey {
 					args = append(args, r.Value(i))
 				}
 			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), " DESC, ")+` DESC LIMIT 1`)
@@ -109,7 +109,7 @@ func (m *move) copyTable(t *table) error {
 			return false, err
 		}
 		if rows++; rows%copyRowsPerTx == 0 {
-			m.progress(t.name, rows)
+			m.reportProgress(t.name, rows)
 			begun = false
 			err = m.targetConn.Commit()
 		}
@@ -120,7 +120,7 @@ func (m *move) copyTable(t *table) error {
 	} else if begun {
 		m.targetConn.Rollback()
 	}
-	m.progress(t.name, rows)
+	m.reportProgress(t.name, rows)
 	return err
 }
 

@@ -56,14 +56,14 @@ type Result struct {
 // complete and was compared with the original. Then the original is marked as moved, and no service opens it
 // any more. Move continues an interrupted move if the queue has not changed since then. It reports progress to
 // the callback, with the name of a table and the number of its rows that were copied.
-func Move(ctx context.Context, from, to Location, member Member,
-	each func(table string, rows int64)) (done Result, err error) {
-	if from == to {
-		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
+func Move(ctx context.Context, source, target Location, member Member,
+	reportProgress func(table string, rows int64)) (result Result, err error) {
+	if source == target {
+		return result, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
 			"command; if the service uses other settings, give the queue's present store with --from STORE",
-			from.messageText())
+			source.messageText())
 	}
-	m := &move{ctx: ctx, sourceLocation: from, targetLocation: to, member: member, progress: each}
+	m := &move{ctx: ctx, sourceLocation: source, targetLocation: target, member: member, reportProgress: reportProgress}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compareTables, m.finishMove} {
 		err := step()
@@ -91,7 +91,7 @@ type move struct {
 	ctx                            context.Context
 	sourceLocation, targetLocation Location
 	member                         Member
-	progress                       func(string, int64)
+	reportProgress                 func(string, int64)
 	result                         Result
 
 	sourceConn, targetConn database.Conn
@@ -215,11 +215,11 @@ func (m *move) openTarget() (err error) {
 		return err
 	}
 	raw, err := database.ReadNote(m.targetConn, database.NoteMoving)
-	var was sourceState
+	var savedSource sourceState
 	if err == nil && raw != "" {
-		err = json.Unmarshal([]byte(raw), &was)
+		err = json.Unmarshal([]byte(raw), &savedSource)
 	}
-	if err != nil || was == m.source {
+	if err != nil || savedSource == m.source {
 		return err
 	}
 	for _, t := range m.tables { // start again, because the queue has changed since the interrupted copy
@@ -314,7 +314,7 @@ func (m *move) finishMove() error {
 	sourceNode := int64(0)
 	if m.sourceLocation.URL != "" {
 		var err error
-		if sourceNode, err = m.ownNode(m.sourceConn); err != nil {
+		if sourceNode, err = m.ownNodeNumber(m.sourceConn); err != nil {
 			return err
 		}
 	}
@@ -355,10 +355,10 @@ func (m *move) finishMove() error {
 // raiseSequences makes the server's sequences continue above the numbers in the copied rows.
 func (m *move) raiseSequences() error {
 	for _, t := range m.tables {
-		if len(t.key) != 1 {
+		if len(t.primaryKey) != 1 {
 			continue
 		}
-		column := t.key[0]
+		column := t.primaryKey[0]
 		counts, err := m.targetConn.QueryNumber(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
 			`'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
 		if err == nil && counts > 0 {
@@ -407,7 +407,7 @@ func (m *move) assignLeases() (node int64, err error) {
 			return 0, err
 		}
 	}
-	reservations, err := database.ReadReserved(m.targetConn)
+	reservations, err := database.ReadReservations(m.targetConn)
 	if err != nil {
 		return 0, err
 	}

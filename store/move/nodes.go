@@ -22,11 +22,11 @@ func (m *move) checkNoOtherNodes(c database.Conn) error {
 	if err := gatherReservations(c); err != nil {
 		return err
 	}
-	own, err := m.ownNode(c)
+	own, err := m.ownNodeNumber(c)
 	if err != nil {
 		return err
 	}
-	reservations, err := database.ReadReserved(c)
+	reservations, err := database.ReadReservations(c)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func gatherReservations(c database.Conn) error {
 	})
 }
 
-// ownNode returns the number of this directory's node in a database on a server, or 0 if it has none.
-func (m *move) ownNode(c database.Conn) (int64, error) {
+// ownNodeNumber returns the number of this directory's node in a database on a server, or 0 if it has none.
+func (m *move) ownNodeNumber(c database.Conn) (int64, error) {
 	return c.QueryNumber(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID)
 }

@@ -34,8 +34,8 @@ type Requests struct {
 }
 
 // New returns the requests of a node. The callback returns the number of this node.
-func New(config *pgdb.Address, self func() int64) *Requests {
-	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: self, hints: make(chan struct{}, 1)}
+func New(config *pgdb.Address, nodeNumber func() int64) *Requests {
+	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: nodeNumber, hints: make(chan struct{}, 1)}
 	r.wakeChannel.Store(new(make(chan struct{})))
 	return r
 }
@@ -65,17 +65,17 @@ func (r *Requests) Notify(ctx context.Context, channel string, node int64) {
 func (r *Requests) RequestHints() <-chan struct{} { return r.hints }
 
 // SendRequest implements store.NodeRequests. It sends a request to another node and waits for the answer.
-func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
+func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
+	isSlow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
 			"name fewer jobs in one command",
 			len(request), store.MaxRequestBytes)
 	}
-	var n int64
+	var requestNumber int64
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
-		n, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node,
-			r.nodeNumber(),
-			records.BoolToInt(slow), string(request))
+		requestNumber, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`,
+			node, r.nodeNumber(), records.BoolToInt(isSlow), string(request))
 		return err
 	})
 	if err != nil {
@@ -85,18 +85,18 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, 
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
 		defer cancel()
 		// If this fails, the row is deleted later by RenewNodeLease, which deletes old requests.
-		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, n) })
+		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, requestNumber) })
 	}()
 	r.Notify(ctx, NotifyChannel, node)
 	for {
 		woken, found := *r.wakeChannel.Load(), false
 		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 			answer = nil
-			found, err = database.First(c, func(row database.Row) {
+			found, err = database.FirstRow(c, func(row database.Row) {
 				if row.Num(1) != 0 {
 					answer = json.RawMessage(row.Text(0))
 				}
-			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
+			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, requestNumber)
 			return err
 		})
 		if err == nil && !found {
@@ -120,7 +120,7 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, 
 const maxLostTakes = 32
 
 // TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
-func (r *Requests) TakeRequests(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
+func (r *Requests) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
 	// so the second call also returns the requests that the first one has marked as taken.
@@ -132,37 +132,37 @@ func (r *Requests) TakeRequests(ctx context.Context, slow bool, limit int) (list
 			}
 			r.lostTakeIDs = r.lostTakeIDs[1:]
 		}
-		list, err = database.Rows(c, func(row database.Row) store.NodeRequest {
+		requests, err = database.Rows(c, func(row database.Row) store.NodeRequest {
 			return store.NodeRequest{Number: row.Num(0), Payload: []byte(row.Text(1))}
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
 			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`,
-			take, r.nodeNumber(), records.BoolToInt(slow), take, int64(limit))
+			take, r.nodeNumber(), records.BoolToInt(isSlow), take, int64(limit))
 		return err
 	})
 	if err != nil { // the server may have marked requests as taken, but the reply was lost
-		r.lostTakeIDs, list = append(r.lostTakeIDs[max(0, len(r.lostTakeIDs)-maxLostTakes+1):], take), nil
+		r.lostTakeIDs, requests = append(r.lostTakeIDs[max(0, len(r.lostTakeIDs)-maxLostTakes+1):], take), nil
 	}
-	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
-	return list, err
+	slices.SortFunc(requests, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
+	return requests, err
 }
 
 // AwaitedRequests implements store.NodeRequests. It returns the numbers of requests to this node whose senders
 // are still waiting.
-func (r *Requests) AwaitedRequests(ctx context.Context) (wanted map[int64]bool, err error) {
+func (r *Requests) AwaitedRequests(ctx context.Context) (isAwaited map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-		wanted = map[int64]bool{}
-		return database.Each(c, func(row database.Row) { wanted[row.Num(0)] = true },
+		isAwaited = map[int64]bool{}
+		return database.EachRow(c, func(row database.Row) { isAwaited[row.Num(0)] = true },
 			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.nodeNumber())
 	})
-	return wanted, err
+	return isAwaited, err
 }
 
-// SendReply implements store.NodeRequests. It stores the answer to request n and notifies the node that sent the
-// request.
-func (r *Requests) SendReply(ctx context.Context, n int64, answer []byte) error {
+// SendReply implements store.NodeRequests. It stores the answer to the request with the given number, and
+// notifies the node that sent the request.
+func (r *Requests) SendReply(ctx context.Context, requestNumber int64, answer []byte) error {
 	asker := int64(0)
 	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
-		asker, err = c.QueryNumber(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
+		asker, err = c.QueryNumber(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), requestNumber)
 		return err
 	})
 	if err == nil && asker != 0 {

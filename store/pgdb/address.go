@@ -43,11 +43,11 @@ func Connect(ctx context.Context, a *Address) (*Conn, error) {
 	config := a.Config.Copy()
 	session := ""
 	if a.Pooled {
-		var list []string
+		var settings []string
 		for _, name := range slices.Sorted(maps.Keys(a.sessionSettings)) {
-			list = append(list, "set_config('"+name+"', '"+a.sessionSettings[name]+"', true)")
+			settings = append(settings, "set_config('"+name+"', '"+a.sessionSettings[name]+"', true)")
 		}
-		session = "SELECT " + strings.Join(list, ", ")
+		session = "SELECT " + strings.Join(settings, ", ")
 	} else {
 		maps.Copy(config.RuntimeParams, a.sessionSettings)
 	}
@@ -62,7 +62,7 @@ func Connect(ctx context.Context, a *Address) (*Conn, error) {
 		}
 		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &Conn{pg: pg, sessionSQL: session, ctx: context.Background(), stmts: map[string]*preparedStatement{},
+	return &Conn{pgConn: pg, sessionSQL: session, ctx: context.Background(), statements: map[string]*preparedStatement{},
 		collectedRows: map[string]*preparedStatement{}}, nil
 }
 

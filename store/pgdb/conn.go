@@ -21,23 +21,23 @@ import (
 // a result are sent immediately, and their replies are read together with the next result that the caller
 // needs. So a transaction takes one round trip for each result that the caller needs, and one for the commit.
 type Conn struct {
-	pg *pgconn.PgConn
+	pgConn *pgconn.PgConn
 	// sessionSQL is a statement that applies the session settings to the current transaction. It is set only
 	// if the connection goes through a pooler, and is empty for a direct connection.
-	sessionSQL     string
-	ctx            context.Context  // context of the current calls; see InterruptWhenDone
-	cancelTx       func()           // releases the context of the transaction; nil outside of a transaction
-	pipeline       *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
-	stmts          map[string]*preparedStatement
-	statementNames int           // number of statements that were given a name to prepare
-	unreadMessages []sentMessage // messages whose replies have not been read
-	unreadBytes    int           // bytes of arguments in the messages of unreadMessages
+	sessionSQL         string
+	ctx                context.Context  // context of the current calls; see InterruptWhenDone
+	cancelTx           func()           // releases the context of the transaction; nil outside of a transaction
+	pipeline           *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
+	statements         map[string]*preparedStatement
+	statementNameCount int           // number of statements that were given a name to prepare
+	unreadMessages     []sentMessage // messages whose replies have not been read
+	unreadBytes        int           // bytes of arguments in the messages of unreadMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr    error
 	sentBytes      int64                         // total size of the arguments sent on this connection, in bytes
 	needsSync      bool                          // statements were sent since the last Sync
-	wrote          bool                          // a writing statement was sent since Begin
+	hasWritten     bool                          // a writing statement was sent since Begin
 	collectedRows  map[string]*preparedStatement // by table: the statement whose rows are collected and not sent
 	RoundTrips     int64                         // number of times that the client waited for a reply
 	StatementsSent int64                         // number of statements sent
@@ -52,31 +52,31 @@ func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readRep
 // ExecCount implements database.Statements. It waits for the number of changed rows.
 func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 	err = c.sendThen(func() (err error) {
-		n, err = c.fetch(0)
+		n, err = c.flushAndReadReplies(0)
 		return err
 	}, sql, args)
 	return n, err
 }
 
 // Query implements database.Querier. It takes one round trip.
-func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	return c.QueryAll([]database.Query{{Each: each, SQL: sql, Args: args}})
+func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	return c.QueryAll([]database.Query{{HandleRow: handleRow, SQL: sql, Args: args}})
 }
 
 // StartQuery sends a query and makes the server start it, without waiting for its rows. The method FinishQuery
 // reads them. The rows are lost if the reply to a later statement is read before FinishQuery is called.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendThen(func() error {
-		c.unreadMessages[len(c.unreadMessages)-1].startedQuery = true
-		return c.push()
+		c.unreadMessages[len(c.unreadMessages)-1].isStartedQuery = true
+		return c.sendSync()
 	}, sql, args)
 }
 
 // FinishQuery reads the rows of the query that StartQuery sent. ok is false if the rows are lost.
-func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
-	var refused error // error that the callback has returned
+func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (ok bool, err error) {
+	var callbackErr error // error that the callback has returned
 	err = c.inPipeline(func() error {
-		index := slices.IndexFunc(c.unreadMessages, func(s sentMessage) bool { return s.startedQuery })
+		index := slices.IndexFunc(c.unreadMessages, func(s sentMessage) bool { return s.isStartedQuery })
 		if ok = index >= 0; !ok {
 			return nil
 		}
@@ -84,20 +84,20 @@ func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok
 		if _, err := c.readReplies(len(c.unreadMessages) - index); err != nil {
 			return err
 		}
-		return c.readRows(each, &refused)
+		return c.readRows(handleRow, &callbackErr)
 	})
-	return ok, cmp.Or(err, refused)
+	return ok, cmp.Or(err, callbackErr)
 }
 
 // QueryAll implements database.Conn. All statements together take one round trip.
-func (c *Conn) QueryAll(list []database.Query) error {
-	var refused error // error that a callback has returned
+func (c *Conn) QueryAll(queries []database.Query) error {
+	var callbackErr error // error that a callback has returned
 	err := c.inPipeline(func() error {
 		if err := c.sendCollectedRows(); err != nil {
 			return err
 		}
 		before := len(c.unreadMessages)
-		for _, a := range list {
+		for _, a := range queries {
 			if err := c.send(a.SQL, a.Args); err != nil {
 				return err
 			}
@@ -108,49 +108,49 @@ func (c *Conn) QueryAll(list []database.Query) error {
 		if _, err := c.readReplies(len(c.unreadMessages) - before); err != nil {
 			return err
 		}
-		for _, a := range list {
-			if c.unreadMessages[0].prepare {
+		for _, a := range queries {
+			if c.unreadMessages[0].isPrepare {
 				if _, err := c.readReplies(len(c.unreadMessages) - 1); err != nil {
 					return err
 				}
 			}
-			if err := c.readRows(a.Each, &refused); err != nil {
+			if err := c.readRows(a.HandleRow, &callbackErr); err != nil {
 				return err
 			}
 		}
 		_, err := c.readReplies(0)
 		return err
 	})
-	return cmp.Or(err, refused)
+	return cmp.Or(err, callbackErr)
 }
 
-// readRows reads the rows of the next reply and calls the callback for each. Once the callback has returned an
-// error, readRows stores the error in refused and discards the remaining rows.
-func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refused *error) error {
+// readRows reads the rows of the next reply and calls handleRow for each. Once handleRow has returned an
+// error, readRows stores the error in *callbackErr and discards the remaining rows.
+func (c *Conn) readRows(handleRow func(r database.Row) (more bool, err error), callbackErr *error) error {
 	statement := c.unreadMessages[0].text
 	c.unreadMessages = c.unreadMessages[1:]
 	result, err := c.pipeline.GetResults()
 	if err != nil {
-		c.dropSkipped()
+		c.dropSkippedMessages()
 		return wrapError(err, statement)
 	}
 	rows := result.(*pgconn.ResultReader)
 	current := Row{fields: rows.FieldDescriptions()}
-	for more := *refused == nil; more && rows.NextRow(); {
+	for more := *callbackErr == nil; more && rows.NextRow(); {
 		current.values = rows.Values()
-		if more, *refused = each(&current); *refused != nil {
+		if more, *callbackErr = handleRow(&current); *callbackErr != nil {
 			break
 		}
 	}
 	if _, err = rows.Close(); err != nil {
-		c.dropSkipped()
+		c.dropSkippedMessages()
 	}
 	return wrapError(err, statement)
 }
 
 // QueryNumber implements database.Statements. It returns the integer in the first row, or 0.
 func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
-	return database.Number(c, sql, args...)
+	return database.QueryNumber(c, sql, args...)
 }
 
 // beginWritingSQL begins a writing transaction. It names the isolation level, because the role or the database
@@ -159,9 +159,9 @@ const beginWritingSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // Begin implements database.Conn. If the transaction takes longer than maxTxTime, the connection is treated as lost.
 func (c *Conn) Begin() error {
-	c.wrote = false
+	c.hasWritten = false
 	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
-	c.pipeline, c.pipelineErr, c.cancelTx = c.pg.StartPipeline(ctx), nil, cancel
+	c.pipeline, c.pipelineErr, c.cancelTx = c.pgConn.StartPipeline(ctx), nil, cancel
 	if err := c.send(beginWritingSQL, nil); err != nil {
 		return err
 	}
@@ -176,42 +176,42 @@ func (c *Conn) Commit() error {
 	if err := c.sendNext(`COMMIT`, nil); err != nil {
 		return err
 	}
-	return c.sync()
+	return c.endPipeline()
 }
 
 // Rollback implements database.Conn. It rolls the transaction back.
 func (c *Conn) Rollback() {
 	if c.pipeline != nil {
-		c.sync()
+		c.endPipeline()
 	}
-	if !c.pg.IsClosed() && c.pg.TxStatus() != 'I' {
+	if !c.pgConn.IsClosed() && c.pgConn.TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
 		defer cancel()
-		c.pg.Exec(ctx, `ROLLBACK`).Close()
+		c.pgConn.Exec(ctx, `ROLLBACK`).Close()
 	}
 }
 
 // BeginReading implements database.ReadConn. It begins a transaction that reads from one snapshot.
 func (c *Conn) BeginReading() error {
-	c.wrote = false
-	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
+	c.hasWritten = false
+	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.ctx), nil
 	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
 		return err
 	}
 	if err := c.applySession(); err != nil {
 		return err
 	}
-	_, err := c.fetch(0) // wait for the reply, to detect a lost connection now
+	_, err := c.flushAndReadReplies(0) // wait for the reply, to detect a lost connection now
 	return err
 }
 
 // EndReading implements database.ReadConn. It ends the snapshot.
 func (c *Conn) EndReading() error {
 	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
-		c.sync()
+		c.endPipeline()
 	}
 	c.Rollback() // needed if the statement above was not executed
-	if c.pg.IsClosed() {
+	if c.pgConn.IsClosed() {
 		return errors.New("the connection to the database is lost")
 	}
 	return nil
@@ -232,8 +232,8 @@ func (c *Conn) InWordsSQL(column string) string {
 
 // ReadLimit implements database.Statements. It limits the rows, and their total size, that the server sends for
 // one query.
-func (c *Conn) ReadLimit(want, bytes int) int {
-	return max(64, min(want+readLimitSlack, readLimitBytes/max(bytes, 1)))
+func (c *Conn) ReadLimit(wantedRows, rowBytes int) int {
+	return max(64, min(wantedRows+readLimitSlack, readLimitBytes/max(rowBytes, 1)))
 }
 
 // Limits of rows that one query reads in advance.
@@ -245,7 +245,7 @@ const (
 )
 
 // HasWritten implements database.Conn. It reports whether a writing statement was sent since Begin.
-func (c *Conn) HasWritten() bool { return c.wrote }
+func (c *Conn) HasWritten() bool { return c.hasWritten }
 
 // InterruptWhenDone implements database.ReadConn. The end of ctx interrupts running statements until release is
 // called.
@@ -262,14 +262,14 @@ func (c *Conn) IsInterruption(err error) bool {
 }
 
 // IsClosed reports whether the connection is lost or closed.
-func (c *Conn) IsClosed() bool { return c.pg.IsClosed() }
+func (c *Conn) IsClosed() bool { return c.pgConn.IsClosed() }
 
 // PID returns the process id of the connection's server process.
-func (c *Conn) PID() uint32 { return c.pg.PID() }
+func (c *Conn) PID() uint32 { return c.pgConn.PID() }
 
 // ExecScript executes a script of statements outside of the pipeline.
 func (c *Conn) ExecScript(ctx context.Context, script string) error {
-	return wrapError(c.pg.Exec(ctx, script).Close(), script)
+	return wrapError(c.pgConn.Exec(ctx, script).Close(), script)
 }
 
 // Listen makes the server send the notifications of channels on this connection.
@@ -279,7 +279,7 @@ func (c *Conn) Listen(ctx context.Context, channels ...string) error {
 
 // WaitForNotification waits for a notification.
 func (c *Conn) WaitForNotification(ctx context.Context) error {
-	return c.pg.WaitForNotification(ctx)
+	return c.pgConn.WaitForNotification(ctx)
 }
 
 // Close implements database.Statements. It closes the connection.
@@ -289,7 +289,7 @@ func (c *Conn) Close() error {
 	if c.pipeline != nil {
 		c.pipeline.Close()
 	}
-	return c.pg.Close(ctx)
+	return c.pgConn.Close(ctx)
 }
 
 // CloseTimeout is the maximum time for closing a connection or reporting to the server that a node stops.

@@ -16,15 +16,15 @@ import (
 // The bound is too high if transactions were rolled back or jobs were taken out of order. So the rows
 // themselves are counted if the bound reaches the limit. See docs/decisions/0033.
 const (
-	MaxSubmissions      = 100_000 // maximum number of waiting units of one role
-	submissionUnitBytes = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
-	maxSubmissionBytes  = 1 << 20 // maximum size of one job
-	submissionTimeout   = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
+	MaxSubmissions        = 100_000 // maximum number of waiting units of one role
+	submissionUnitBytes   = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
+	maxSubmissionBytes    = 1 << 20 // maximum size of one job
+	submissionLockTimeout = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )
 
-// inboxTables returns the statements that create the tables for submissions. Applications submit jobs in
+// inboxTableStatements returns the statements that create the tables for submissions. Applications submit jobs in
 // their own database transactions, and a service enqueues them.
-func inboxTables() []string {
+func inboxTableStatements() []string {
 	return []string{
 		`CREATE TABLE roles (
 			node BIGINT NOT NULL, -- that takes what it hands in
@@ -46,12 +46,12 @@ func inboxTables() []string {
 	}
 }
 
-// enqueueFunction returns the statements that create the SQL function enqueue, which applications call in
+// enqueueFunctionStatements returns the statements that create the SQL function enqueue, which applications call in
 // their own transactions. It runs with the rights of its owner, and ignores the caller's search_path.
-func enqueueFunction() []string {
+func enqueueFunctionStatements() []string {
 	return []string{
 		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` +
-			Schema + `, pg_temp SET lock_timeout = ` + submissionTimeout + ` SET enable_seqscan = off AS $$
+			Schema + `, pg_temp SET lock_timeout = ` + submissionLockTimeout + ` SET enable_seqscan = off AS $$
 DECLARE
 	job_id text;
 	wrong  text;
@@ -69,7 +69,7 @@ BEGIN
 		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user ` +
 			`USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
 	END IF;
-` + checkSubmittedSpec() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
+` + submittedSpecCheckSQL() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
 	SELECT max(nextval(('` + SubmittedSequence + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
 units);
 	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ` +
@@ -101,8 +101,8 @@ END $$`,
 	}
 }
 
-// checkSubmittedSpec returns the part of the function enqueue that checks the spec and sets the job's id.
-func checkSubmittedSpec() string {
+// submittedSpecCheckSQL returns the part of the function enqueue that checks the spec and sets the job's id.
+func submittedSpecCheckSQL() string {
 	return `	IF spec IS NULL OR jsonb_typeof(spec) <> 'object' THEN
 		RAISE EXCEPTION 'the job is not a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
 	END IF;

@@ -43,14 +43,14 @@ func Examine(ctx context.Context, url string) []store.Finding {
 		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " +
 			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}
 	}
-	var list []store.Finding
+	var findings []store.Finding
 	if err == nil {
-		list, err = ExamineQueue(c, config.Database, OldTransactionAge)
+		findings, err = ExamineQueue(c, config.Database, OldTransactionAge)
 	}
 	if err != nil {
 		return []store.Finding{ServerFailureFinding(err)}
 	}
-	return list
+	return findings
 }
 
 // ServerFailureFinding returns the finding for a server that does not answer.
@@ -69,11 +69,11 @@ const OldTransactionAge = 5 * time.Minute
 
 // ExamineQueue checks a database that contains a queue. It reports transactions that have been open for longer than
 // the given time.
-func ExamineQueue(c database.Querier, name string, old time.Duration) (list []store.Finding, err error) {
+func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration) (findings []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
 	began := time.Now()
-	_, err = database.First(c, func(r database.Row) {
+	_, err = database.FirstRow(c, func(r database.Row) {
 		version, fsync, commits, full, standbys, async, unseen, refused, size = r.Text(0), r.Text(1), r.Text(2), r.Text(3),
 			r.Num(4), r.Num(5), r.Num(6), r.Num(7), r.Num(8)
 	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
@@ -89,20 +89,20 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 		return nil, err
 	}
 	if foreign != nil { // the owner was changed after a service started, since CheckOwners would have rejected it
-		list = append(list, untrustedObjectFinding(foreign))
+		findings = append(findings, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
-	_, err = database.First(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Num(1), r.Num(2) },
+	_, err = database.FirstRow(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Num(1), r.Num(2) },
 		`SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid()
-				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, old.Milliseconds())
+				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, minAge.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
-	add := func(level store.Level, message, next string) {
-		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Advice: next})
+	add := func(level store.Level, message, advice string) {
+		findings = append(findings, store.Finding{Check: "database", Level: level, Message: message, Advice: advice})
 	}
-	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name,
+	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, databaseName,
 		queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
 		add(store.LevelFailure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, "+
@@ -127,5 +127,5 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 		add(store.LevelWarning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused),
 			"see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
 	}
-	return list, nil
+	return findings, nil
 }

@@ -14,8 +14,8 @@ const (
 	ConnectTimeout    = 5 * time.Second
 	lockTimeout       = 5 * time.Second
 	LockRetryInterval = 200 * time.Millisecond
-	// tablesTimeout is how long a schema change waits for other sessions that use the tables, as an SQL literal.
-	tablesTimeout = "'10s'"
+	// schemaLockTimeout is how long a schema change waits for other sessions that use the tables, as an SQL literal.
+	schemaLockTimeout = "'10s'"
 	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node whose
 	// transaction is idle for this time hangs, or has lost its connection to the server.
 	writerIdleTimeout = "2s"
@@ -29,8 +29,8 @@ const (
 )
 
 // LockQueue takes the advisory lock QueueLockID, which a service and a move both need. So no service uses a
-// queue that is being moved. name is the name of the database.
-func LockQueue(ctx context.Context, c *Conn, name string) error {
+// queue that is being moved.
+func LockQueue(ctx context.Context, c *Conn, databaseName string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
@@ -41,14 +41,14 @@ func LockQueue(ctx context.Context, c *Conn, name string) error {
 		select {
 		case <-time.After(LockRetryInterval):
 		case <-ctx.Done():
-			return LockedError(name, c)
+			return LockedError(databaseName, c)
 		}
 	}
 }
 
 // LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any role
 // that can connect to the database can take this lock, so the holder need not be a move.
-func LockedError(name string, c database.Querier) error {
+func LockedError(databaseName string, c database.Querier) error {
 	who, err := database.QueryText(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ?
@@ -58,8 +58,8 @@ func LockedError(name string, c database.Querier) error {
 		return err
 	case who == "": // the lock was released in the meantime
 		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q was locked for a move and is "+
-			"free again; try again", name)
+			"free again; try again", databaseName)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q is locked by PostgreSQL %s, probably "+
-		"to move the queue; try again later, or look up the session in pg_stat_activity", name, who)
+		"to move the queue; try again later, or look up the session in pg_stat_activity", databaseName, who)
 }

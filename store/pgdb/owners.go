@@ -35,27 +35,27 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
 // untrustedObject is an object in the schema whose owner is a role that the service does not trust. object is its kind
-// and name, such as "TABLE queuectl.jobs". user is the role of the service.
-type untrustedObject struct{ object, owner, user, database string }
+// and name, such as "TABLE queuectl.jobs".
+type untrustedObject struct{ object, ownerRole, serviceRole, database string }
 
 func (o *untrustedObject) message() string {
 	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
-		"service uses the role %s", o.object, o.owner, o.user)
+		"service uses the role %s", o.object, o.ownerRole, o.serviceRole)
 }
 
 func (o *untrustedObject) advice() string {
 	return fmt.Sprintf(`to keep it with its data, run: ALTER %s OWNER TO %q; drop it only if queuectl did not create it`,
-		o.object, o.user)
+		o.object, o.serviceRole)
 }
 
 // findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil
 // if all objects belong to the service's role, a role of which the service's role is a member, or the owner of
 // the database.
-func findUntrustedObject(c database.Querier) (found *untrustedObject, err error) {
-	_, err = database.First(c, func(r database.Row) {
-		found = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
+func findUntrustedObject(c database.Querier) (object *untrustedObject, err error) {
+	_, err = database.FirstRow(c, func(r database.Row) {
+		object = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
 	}, ownersQuery)
-	return found, err
+	return object, err
 }
 
 // CheckOwners returns an error if an object of the schema belongs to an untrusted role; see findUntrustedObject.

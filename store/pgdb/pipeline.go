@@ -13,36 +13,36 @@ import (
 // ends a part of the pipeline (Sync).
 type sentMessage struct {
 	*preparedStatement
-	prepare      bool // a Parse message
-	sync         bool // a Sync message
-	startedQuery bool // a query sent by StartQuery; FinishQuery reads its rows
+	isPrepare      bool // a Parse message
+	isSync         bool // a Sync message
+	isStartedQuery bool // a query sent by StartQuery; FinishQuery reads its rows
 }
 
 // preparedStatement is a statement that is or will be prepared on the connection.
 type preparedStatement struct {
 	name, text  string
 	prepareSent bool // the message that prepares it was sent
-	prepared    bool // the server confirmed that it is prepared
-	writes      bool // it may change rows
+	isPrepared  bool // the server confirmed that it is prepared
+	mayWrite    bool // it may change rows
 	// argumentTypes are the types of the arguments as reported by the server. They are nil until the server has
 	// reported them, and they stay nil if writesOneRow is false.
 	argumentTypes []uint32
 	writesOneRow  bool      // each execution writes one row
-	batch         *rowBatch // rows that have been collected and not sent
+	rowsToSend    *rowBatch // rows that have been collected and not sent
 }
 
 // Limits of how many messages, and how many bytes of arguments, are sent before replies are read.
 const (
-	maxUnread      = 500
-	maxUnreadBytes = 1 << 20
+	maxUnreadMessages = 500
+	maxUnreadBytes    = 1 << 20
 )
 
 // statement returns the connection's record of a statement, and creates it if necessary.
 func (c *Conn) statement(sql string) *preparedStatement {
-	s := c.stmts[sql]
+	s := c.statements[sql]
 	if s == nil {
-		s = &preparedStatement{text: translate(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWritingSQL}
-		c.stmts[sql] = s
+		s = &preparedStatement{text: translate(sql), mayWrite: !strings.HasPrefix(sql, "SELECT") && sql != beginWritingSQL}
+		c.statements[sql] = s
 	}
 	return s
 }
@@ -110,7 +110,7 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
 	}
 	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s})
-	c.wrote, c.needsSync = c.wrote || s.writes, true
+	c.hasWritten, c.needsSync = c.hasWritten || s.mayWrite, true
 	c.StatementsSent++
 	return nil
 }
@@ -118,40 +118,40 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 // sendPrepare sends the message that prepares a statement.
 func (c *Conn) sendPrepare(s *preparedStatement) {
 	if c.sessionSQL == "" {
-		c.statementNames++
-		s.name = "s" + strconv.Itoa(c.statementNames)
+		c.statementNameCount++
+		s.name = "s" + strconv.Itoa(c.statementNameCount)
 	}
 	s.prepareSent, c.needsSync = true, true
 	c.pipeline.SendPrepare(s.name, s.text, nil)
-	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s, prepare: true})
+	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s, isPrepare: true})
 }
 
 // readRepliesIfMany reads half of the outstanding replies if there are many.
 func (c *Conn) readRepliesIfMany() error {
-	if len(c.unreadMessages) < maxUnread && c.unreadBytes < maxUnreadBytes {
+	if len(c.unreadMessages) < maxUnreadMessages && c.unreadBytes < maxUnreadBytes {
 		return nil
 	}
-	if err := c.push(); err != nil {
+	if err := c.sendSync(); err != nil {
 		return err
 	}
 	// Do not wait for the replies to the newest statements, which are still on their way.
-	_, err := c.readReplies(maxUnread / 2)
+	_, err := c.readReplies(maxUnreadMessages / 2)
 	c.unreadBytes /= 2
 	return err
 }
 
-// readReplies reads replies until the number of outstanding ones is at most keep. changed is the number of rows
-// that the last statement has changed.
-func (c *Conn) readReplies(keep int) (changed int64, err error) {
-	for len(c.unreadMessages) > keep {
+// readReplies reads replies until the number of outstanding ones is at most maxOutstanding. changed is the
+// number of rows that the last statement has changed.
+func (c *Conn) readReplies(maxOutstanding int) (changed int64, err error) {
+	for len(c.unreadMessages) > maxOutstanding {
 		next := c.unreadMessages[0]
 		c.unreadMessages = c.unreadMessages[1:]
 		result, replyErr := c.pipeline.GetResults()
-		if next.sync {
+		if next.isSync {
 			err = cmp.Or(err, wrapError(replyErr, ""))
 			continue
 		}
-		if next.prepare && replyErr == nil {
+		if next.isPrepare && replyErr == nil {
 			next.notePrepared(result)
 		}
 		if r, rows := result.(*pgconn.ResultReader); rows && replyErr == nil {
@@ -159,46 +159,46 @@ func (c *Conn) readReplies(keep int) (changed int64, err error) {
 			changed, replyErr = tag.RowsAffected(), failed
 		}
 		if replyErr != nil {
-			next.prepareSent = next.prepared
+			next.prepareSent = next.isPrepared
 			err = cmp.Or(err, wrapError(replyErr, next.text))
-			c.dropSkipped()
+			c.dropSkippedMessages()
 		}
 	}
-	if keep == 0 {
+	if maxOutstanding == 0 {
 		c.unreadMessages, c.unreadBytes = c.unreadMessages[:0], 0
 	}
 	return changed, err
 }
 
-// dropSkipped forgets the messages after a failed statement, up to the next Sync, because the server skips them
-// and sends no replies.
-func (c *Conn) dropSkipped() {
-	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].sync {
-		c.unreadMessages[0].prepareSent = c.unreadMessages[0].prepared
+// dropSkippedMessages forgets the messages after a failed statement, up to the next Sync, because the server
+// skips them and sends no replies.
+func (c *Conn) dropSkippedMessages() {
+	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].isSync {
+		c.unreadMessages[0].prepareSent = c.unreadMessages[0].isPrepared
 		c.unreadMessages = c.unreadMessages[1:]
 	}
 }
 
-// fetch ends the batch of statements with flush, then reads replies like readReplies.
-func (c *Conn) fetch(keep int) (changed int64, err error) {
+// flushAndReadReplies ends the batch of statements with flush, then reads replies like readReplies.
+func (c *Conn) flushAndReadReplies(maxOutstanding int) (changed int64, err error) {
 	if err := c.flush(); err != nil {
 		return 0, err
 	}
-	return c.readReplies(keep)
+	return c.readReplies(maxOutstanding)
 }
 
-// flush ends the batch of statements with a Sync, like push, and counts a round trip. The caller then waits for
-// the replies.
+// flush ends the batch of statements with a Sync, like sendSync, and counts a round trip. The caller then waits
+// for the replies.
 func (c *Conn) flush() error {
 	c.RoundTrips++
-	return c.push()
+	return c.sendSync()
 }
 
-// push makes the server reply to all statements that were sent. It sends a Sync, not a Flush. After a Sync the
+// sendSync makes the server reply to all statements that were sent. It sends a Sync, not a Flush. After a Sync the
 // server counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
-func (c *Conn) push() error {
+func (c *Conn) sendSync() error {
 	c.pipeline.SendPipelineSync()
-	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{sync: true}), false
+	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{isSync: true}), false
 	return wrapError(c.pipeline.Flush(), "")
 }
 
@@ -211,15 +211,15 @@ func (c *Conn) inPipeline(f func() error) (err error) {
 		}
 		return c.pipelineErr
 	}
-	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
+	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.ctx), nil
 	if err = c.applySession(); err == nil {
 		err = f()
 	}
 	if err != nil {
-		c.sync()
+		c.endPipeline()
 		return err
 	}
-	return c.sync()
+	return c.endPipeline()
 }
 
 // applySession sends the session settings at the start of a transaction, if the connection goes through a pooler.
@@ -230,12 +230,12 @@ func (c *Conn) applySession() error {
 	return c.send(c.sessionSQL, nil)
 }
 
-// sync ends the pipeline and reads the remaining replies.
-func (c *Conn) sync() error {
+// endPipeline ends the pipeline and reads the remaining replies.
+func (c *Conn) endPipeline() error {
 	pipe := c.pipeline
 	var err error
 	if c.needsSync {
-		_, err = c.fetch(0)
+		_, err = c.flushAndReadReplies(0)
 	} else {
 		_, err = c.readReplies(0)
 	}

@@ -23,9 +23,9 @@ type rowBatch struct {
 	table             string
 	isUpdate          bool // the statement updates existing rows
 	columns           []column
-	keys              map[int64]struct{} // keys of the updated rows, because one statement must not update a row twice
-	count             int                // number of collected rows
-	bytes             int                // size of their values
+	updatedKeys       map[int64]struct{} // keys of the updated rows, because one statement must not update a row twice
+	rowCount          int                // number of collected rows
+	valueBytes        int                // size of their values
 }
 
 // column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
@@ -53,7 +53,7 @@ var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID:
 // newRowBatch returns an empty collection of rows for a statement with known argument types.
 func newRowBatch(s *preparedStatement) *rowBatch {
 	words := strings.Fields(s.text)
-	r := &rowBatch{singleStatement: s, columns: make([]column, len(s.argumentTypes)), keys: map[int64]struct{}{},
+	r := &rowBatch{singleStatement: s, columns: make([]column, len(s.argumentTypes)), updatedKeys: map[int64]struct{}{},
 		isUpdate: words[0] == "UPDATE", table: words[2]}
 	if r.isUpdate {
 		r.table = words[1]
@@ -68,17 +68,17 @@ func (r *rowBatch) statement() *preparedStatement {
 	if r.combinedStatement != nil {
 		return r.combinedStatement
 	}
-	var arrayed, names, values []string
+	var arrayArguments, names, values []string
 	for i, oid := range r.singleStatement.argumentTypes {
 		n := strconv.Itoa(i + 1)
 		if r.columns[i].varies {
-			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
+			arrayArguments, names, values = append(arrayArguments, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
 				append(values, "given.c"+n)
 		} else {
 			values = append(values, "$"+n+"::"+arrayTypes[oid])
 		}
 	}
-	given := " FROM unnest(" + strings.Join(arrayed, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
+	given := " FROM unnest(" + strings.Join(arrayArguments, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
 	text := ""
 	if r.isUpdate {
 		set, where, _ := strings.Cut(placeholderPattern.ReplaceAllStringFunc(r.singleStatement.text, func(a string) string {
@@ -90,7 +90,7 @@ func (r *rowBatch) statement() *preparedStatement {
 		into, _, _ := strings.Cut(r.singleStatement.text, "VALUES")
 		text = into + "SELECT " + strings.Join(values, ", ") + given
 	}
-	r.combinedStatement = &preparedStatement{text: text, writes: true}
+	r.combinedStatement = &preparedStatement{text: text, mayWrite: true}
 	return r.combinedStatement
 }
 
@@ -99,7 +99,7 @@ var placeholderPattern = regexp.MustCompile(`\$[0-9]+`)
 
 // notePrepared records that the server has prepared a statement, and the types of its arguments.
 func (s *preparedStatement) notePrepared(result any) {
-	s.prepared = true
+	s.isPrepared = true
 	description, described := result.(*pgconn.StatementDescription)
 	if !described || !s.writesOneRow {
 		return
@@ -116,7 +116,7 @@ func (s *preparedStatement) notePrepared(result any) {
 func (r *rowBatch) add(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
-		if r.count == 0 {
+		if r.rowCount == 0 {
 			c.values, c.hasNulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
 		}
 		start := len(c.values)
@@ -133,14 +133,14 @@ func (r *rowBatch) add(args []any) error {
 		default:
 			return unsupportedArgument(i, r.singleStatement.text, a)
 		}
-		if r.count == 0 {
+		if r.rowCount == 0 {
 			c.firstLength = len(c.values) - start
 		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.firstLength]) {
 			c.varies, r.combinedStatement = true, nil
 		}
-		r.bytes += len(c.values) - start
+		r.valueBytes += len(c.values) - start
 	}
-	r.count++
+	r.rowCount++
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (r *rowBatch) values() (values [][]byte, formats []int16) {
 			}
 			head = binary.BigEndian.AppendUint32(head, hasNulls)
 			head = binary.BigEndian.AppendUint32(head, r.singleStatement.argumentTypes[i])
-			head = binary.BigEndian.AppendUint32(head, uint32(r.count))
+			head = binary.BigEndian.AppendUint32(head, uint32(r.rowCount))
 			binary.BigEndian.AppendUint32(head, 1)
 		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.firstLength]; c.hasNulls {
 			value = nil
@@ -173,8 +173,8 @@ func (r *rowBatch) values() (values [][]byte, formats []int16) {
 
 // clear removes all rows.
 func (r *rowBatch) clear() {
-	clear(r.keys)
-	r.count, r.bytes = 0, 0
+	clear(r.updatedKeys)
+	r.rowCount, r.valueBytes = 0, 0
 }
 
 // WriteRow implements database.Conn. It collects the row, and sends it later with others. Rows of one table are
@@ -182,7 +182,7 @@ func (r *rowBatch) clear() {
 func (c *Conn) WriteRow(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.writesOneRow = true
-	if c.cancelTx != nil && !s.prepared {
+	if c.cancelTx != nil && !s.isPrepared {
 		if err := c.prepare(s); err != nil {
 			return err
 		}
@@ -191,34 +191,34 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 		return c.Exec(sql, args...)
 	}
 	return c.inPipeline(func() error {
-		if s.batch == nil {
-			s.batch = newRowBatch(s)
+		if s.rowsToSend == nil {
+			s.rowsToSend = newRowBatch(s)
 		}
-		r := s.batch
+		r := s.rowsToSend
 		key, twice := int64(0), false
 		if r.isUpdate {
 			key = args[len(args)-1].(int64)
-			_, twice = r.keys[key]
+			_, twice = r.updatedKeys[key]
 		}
 		if before := c.collectedRows[r.table]; before != nil && (before != s || twice) {
 			if err := c.sendTableRows(r.table); err != nil {
 				return err
 			}
 		}
-		had := r.bytes
+		had := r.valueBytes
 		if err := r.add(args); err != nil {
 			return err
 		}
 		if r.isUpdate {
-			r.keys[key] = struct{}{}
+			r.updatedKeys[key] = struct{}{}
 		}
-		c.collectedRows[r.table], c.wrote = s, true
-		c.sentBytes += int64(r.bytes - had)
-		if r.count >= maxBatchRows || r.bytes >= maxBatchBytes {
+		c.collectedRows[r.table], c.hasWritten = s, true
+		c.sentBytes += int64(r.valueBytes - had)
+		if r.rowCount >= maxBatchRows || r.valueBytes >= maxBatchBytes {
 			if err := c.sendTableRows(r.table); err != nil {
 				return err
 			}
-			return c.push() // the server processes these rows while more are collected
+			return c.sendSync() // the server processes these rows while more are collected
 		}
 		return nil
 	})
@@ -228,7 +228,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 func (c *Conn) prepare(s *preparedStatement) error {
 	return c.inPipeline(func() error {
 		c.sendPrepare(s)
-		_, err := c.fetch(0)
+		_, err := c.flushAndReadReplies(0)
 		return err
 	})
 }
@@ -237,9 +237,9 @@ func (c *Conn) prepare(s *preparedStatement) error {
 func (c *Conn) sendTableRows(table string) error {
 	s := c.collectedRows[table]
 	delete(c.collectedRows, table)
-	r := s.batch
+	r := s.rowsToSend
 	values, formats := r.values()
-	c.unreadBytes += r.bytes
+	c.unreadBytes += r.valueBytes
 	err := c.sendValues(r.statement(), values, formats)
 	r.clear()
 	return cmp.Or(err, c.readRepliesIfMany())
@@ -258,7 +258,7 @@ func (c *Conn) sendCollectedRows() error {
 // discardCollectedRows discards the collected rows, because the transaction ends without them.
 func (c *Conn) discardCollectedRows() {
 	for table, s := range c.collectedRows {
-		s.batch.clear()
+		s.rowsToSend.clear()
 		delete(c.collectedRows, table)
 	}
 }

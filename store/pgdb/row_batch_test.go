@@ -52,7 +52,7 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 		each := func(database.Row) (bool, error) { return true, nil }
 		for i, fails := range []func() error{
 			func() error {
-				return c.QueryAll([]database.Query{{Each: each, SQL: `SELECT 1 / 0`}, {Each: each, SQL: `SELECT 2`}})
+				return c.QueryAll([]database.Query{{HandleRow: each, SQL: `SELECT 1 / 0`}, {HandleRow: each, SQL: `SELECT 2`}})
 			},
 			func() error {
 				err := c.Begin()

@@ -31,19 +31,19 @@ import (
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not affect
 // the service.
 
-// scriptFrom returns the statements that upgrade the tables to the newest version. The parameter from is their
-// present version; 0 means that no tables exist yet. steps holds the statements for all databases, and own holds
-// those for PostgreSQL, both by version.
-func scriptFrom(from int, steps, own [][]string) (script []string) {
-	if from == 0 {
+// scriptFrom returns the statements that upgrade the tables from oldVersion to the newest version. An oldVersion of
+// 0 means that no tables exist yet. steps holds the statements for all databases, and postgresSteps holds those for
+// PostgreSQL, both by version.
+func scriptFrom(oldVersion int, steps, postgresSteps [][]string) (script []string) {
+	if oldVersion == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
 			`INSERT INTO schema VALUES (0, '')`)
 	}
-	for i := from; i < len(steps); i++ {
+	for i := oldVersion; i < len(steps); i++ {
 		for _, statement := range steps[i] {
 			script = append(script, translateTable(statement))
 		}
-		script = append(script, own[i]...)
+		script = append(script, postgresSteps[i]...)
 	}
 	return script
 }
@@ -121,7 +121,7 @@ func schemaFingerprint(lines []schemaLine, script []string) string {
 	for _, l := range lines {
 		fmt.Fprintf(h, "%q %q\n", l.name, l.definition)
 	}
-	for _, s := range append(slices.Clip(script), enqueueFunction()...) {
+	for _, s := range append(slices.Clip(script), enqueueFunctionStatements()...) {
 		fmt.Fprintf(h, "%q\n", s)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -167,7 +167,7 @@ func serverMessage(err error) string {
 // describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything
 // back.
 func describeCreated(c *Conn, script []string) (lines []schemaLine, err error) {
-	function := strings.Replace(enqueueFunction()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
+	function := strings.Replace(enqueueFunctionStatements()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
 	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
 	for _, s := range statements {
 		if err == nil {
@@ -236,9 +236,9 @@ func schemaVersion(c *Conn, script []string) (version int64, err error) {
 // checkSchema returns an error if this program cannot use the tables. Either their version is newer and its min_reader
 // excludes this program, or they have this version but differ from the expected tables. The result newFingerprint is
 // that of checkShape.
-func checkSchema(c *Conn, version int64, steps, own [][]string) (newFingerprint string, err error) {
+func checkSchema(c *Conn, version int64, steps, postgresSteps [][]string) (newFingerprint string, err error) {
 	if version == int64(len(steps)) {
-		return checkShape(c, scriptFrom(0, steps, own))
+		return checkShape(c, scriptFrom(0, steps, postgresSteps))
 	}
 	oldest, err := c.QueryNumber(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
@@ -261,8 +261,8 @@ func CheckTables(c *Conn) (version int64, err error) {
 
 // checkExistingTables checks tables that have this program's version or a newer one. It stores their fingerprint if
 // that is new.
-func checkExistingTables(c *Conn, version int64, steps, own [][]string) error {
-	newFingerprint, err := checkSchema(c, version, steps, own)
+func checkExistingTables(c *Conn, version int64, steps, postgresSteps [][]string) error {
+	newFingerprint, err := checkSchema(c, version, steps, postgresSteps)
 	if err == nil && newFingerprint != "" {
 		err = c.Exec(`UPDATE schema SET fingerprint = ?`, newFingerprint)
 	}
@@ -271,24 +271,24 @@ func checkExistingTables(c *Conn, version int64, steps, own [][]string) error {
 
 // EnsureTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
 // programs do this at the same time, one waits for the other. Services of the previous version keep running.
-func EnsureTables(c *Conn, steps, own [][]string) (err error) {
+func EnsureTables(c *Conn, steps, postgresSteps [][]string) (err error) {
 	run := func(statement string) error {
 		return c.ExecScript(context.Background(), statement)
 	}
 	if err := CheckOwners(c); err != nil {
 		return err
 	}
-	all := scriptFrom(0, steps, own)
+	all := scriptFrom(0, steps, postgresSteps)
 	version, err := schemaVersion(c, all)
 	if err != nil || version >= int64(len(steps)) {
-		return cmp.Or(err, checkExistingTables(c, version, steps, own))
+		return cmp.Or(err, checkExistingTables(c, version, steps, postgresSteps))
 	}
 	defer func() {
 		if err != nil {
 			run(`ROLLBACK`) // ignore an error of the rollback, so that the first error is reported
 		}
 	}()
-	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema +
+	err = run(`BEGIN; SET LOCAL lock_timeout = ` + schemaLockTimeout + `; SET LOCAL search_path = ` + Schema +
 		`; SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLockID) + `)`)
 	if err != nil {
 		return err
@@ -297,10 +297,10 @@ func EnsureTables(c *Conn, steps, own [][]string) (err error) {
 		return err
 	}
 	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
-		return cmp.Or(run(`ROLLBACK`), checkExistingTables(c, version, steps, own))
+		return cmp.Or(run(`ROLLBACK`), checkExistingTables(c, version, steps, postgresSteps))
 	}
-	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, scriptFrom(int(version), steps, own)...)
-	for _, statement := range append(script, enqueueFunction()...) {
+	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, scriptFrom(int(version), steps, postgresSteps)...)
+	for _, statement := range append(script, enqueueFunctionStatements()...) {
 		if err := run(statement); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 // again.
 func UnavailableError(err error) error {
 	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) &&
-		database.ErrorKindOf(err) == database.IsBusy {
+		database.ErrorKindOf(err) == database.DatabaseBusy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 	}
 	return err

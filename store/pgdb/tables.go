@@ -12,7 +12,7 @@ import (
 const minServerVersion = 14_00_00
 
 // CheckServer returns an error if the server or the encoding of the database is not supported.
-func CheckServer(c *Conn, name string) error {
+func CheckServer(c *Conn, databaseName string) error {
 	version, err := c.QueryNumber(`SELECT current_setting('server_version_num')`)
 	if err == nil && version < minServerVersion {
 		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
@@ -25,7 +25,7 @@ func CheckServer(c *Conn, name string) error {
 	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any text unchanged
 		err = queue.Errorf(queue.CodeInvalid,
 			"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
-			name, encoding)
+			databaseName, encoding)
 	}
 	return err
 }
@@ -40,7 +40,7 @@ func DatabaseID(c database.Statements) (string, error) {
 // Migrations lists, per schema version, the statements that only PostgreSQL needs. They are executed after the
 // statements of database.Migrations for the same version. Every new version also recreates the SQL function for
 // applications. A change that adds a field to jobs must therefore add a version.
-var Migrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
+var Migrations = [][]string{slices.Concat(inboxTableStatements(), nodeTableStatements())}
 
 // translateTable translates a statement of the schema for PostgreSQL. Texts get the collation "C", which sorts
 // by bytes.
@@ -60,9 +60,9 @@ func translateTable(statement string) string {
 	).Replace(statement)
 }
 
-// nodeTables returns the statements that create the tables for nodes. Only a server has these tables. Times in
+// nodeTableStatements returns the statements that create the tables for nodes. Only a server has these tables. Times in
 // them are times of the server's clock. See docs/decisions/0032.
-func nodeTables() []string {
+func nodeTableStatements() []string {
 	return []string{
 		`CREATE TABLE nodes (
 			id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

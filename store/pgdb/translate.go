@@ -15,8 +15,8 @@ import (
 // ConnLostError is the error of a connection that is lost, or of a server that is shutting down.
 type ConnLostError struct{ error }
 
-// Kind returns IsBusy, because a new connection may succeed.
-func (ConnLostError) Kind() database.ErrorKind { return database.IsBusy }
+// Kind returns DatabaseBusy, because a new connection may succeed.
+func (ConnLostError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // Error returns the message in one line, even if several addresses were tried.
 func (e ConnLostError) Error() string {
@@ -66,12 +66,12 @@ func ErrorForUser(err error) error {
 func (e StatementError) Kind() database.ErrorKind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
-		return database.IsBusy
+		return database.DatabaseBusy
 	case "53", "58":
 		if e.Code == "53100" {
 			return database.DiskFull
 		}
-		return database.IsBusy
+		return database.DatabaseBusy
 	case "XX":
 		return database.DatabaseFailed
 	}

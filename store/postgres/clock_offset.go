@@ -15,8 +15,8 @@ import (
 // ms before the time at which the reply is received, but not before that of the request, so the offset stays 0.
 type clockOffset struct{ atomic.Int64 }
 
-// update adjusts the offset to a reading of the server's clock. sent and received are times of this
-// machine's clock.
-func (o *clockOffset) update(sent, server, received queue.Millis) {
-	o.Store(min(max(o.Load(), int64(server-received)), int64(server-sent)))
+// update adjusts the offset to a reading of the server's clock. sentAt and receivedAt are times of
+// this machine's clock.
+func (o *clockOffset) update(sentAt, serverTime, receivedAt queue.Millis) {
+	o.Store(min(max(o.Load(), int64(serverTime-receivedAt)), int64(serverTime-sentAt)))
 }

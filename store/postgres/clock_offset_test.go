@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by the number of
-// nanoseconds in slow.
-func startSlowProxy(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
+// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by
+// *delayNanos nanoseconds.
+func startSlowProxy(t *testing.T, url, socket string) (proxyURL string, delayNanos *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, filepath.Base(socket)))
@@ -24,7 +24,7 @@ func startSlowProxy(t *testing.T, url, socket string) (through string, slow *ato
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	slow = new(atomic.Int64)
+	delayNanos = new(atomic.Int64)
 	go func() { // this goroutine ends when the listener is closed
 		for {
 			client, err := l.Accept()
@@ -46,7 +46,7 @@ func startSlowProxy(t *testing.T, url, socket string) (through string, slow *ato
 				buf := make([]byte, 64<<10)
 				for {
 					n, err := server.Read(buf)
-					time.Sleep(time.Duration(slow.Load()))
+					time.Sleep(time.Duration(delayNanos.Load()))
 					if _, werr := client.Write(buf[:n]); err != nil || werr != nil {
 						return
 					}
@@ -54,7 +54,7 @@ func startSlowProxy(t *testing.T, url, socket string) (through string, slow *ato
 			}()
 		}
 	}()
-	return strings.Replace(url, filepath.Dir(socket), dir, 1), slow
+	return strings.Replace(url, filepath.Dir(socket), dir, 1), delayNanos
 }
 
 // A slow reply of the server does not look like a wrong clock: a job keeps the start time that its runner

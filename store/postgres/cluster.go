@@ -46,19 +46,21 @@ func (s *Store) notifyCommits(ctx context.Context) {
 // listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
 // The node can then claim new jobs and notify callers that watch jobs. The function runs until ctx ends.
 func (s *Store) listenForCommits(ctx context.Context) {
-	var received []pgconn.Notification
+	var bufferedNotifications []pgconn.Notification
 	config := *s.config
 	config.Config = config.Config.Copy()
-	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		bufferedNotifications = append(bufferedNotifications, *n)
+	}
 	keepConnected(ctx, &config, func(c *pgdb.Conn) (worked bool) {
-		received = nil
+		bufferedNotifications = nil
 		var err error
 		if !config.Pooled { // a pooled connection receives no notifications, so the node only polls
 			err = c.Listen(ctx, commitsChannel, noderequests.NotifyChannel)
 		}
 		worked = err == nil
 		for err == nil {
-			err = s.awaitNotification(ctx, c, &received)
+			err = s.awaitNotification(ctx, c, &bufferedNotifications)
 		}
 		return worked
 	})
@@ -72,13 +74,13 @@ const (
 
 // keepConnected connects to a server and calls the callback. The callback returns when the connection is lost, and
 // reports whether the connection has worked at all. keepConnected then connects again after a pause, until ctx ends.
-func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.Conn) (worked bool)) {
+func keepConnected(ctx context.Context, config *pgdb.Address, useConn func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
 		c, err := pgdb.Connect(within, config)
 		cancel()
 		if err == nil {
-			if use(c) {
+			if useConn(c) {
 				pause = minListenRetry
 			}
 			c.Close()
@@ -92,9 +94,10 @@ func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.C
 
 // awaitNotification waits for a notification, or until the next poll. If this node may have new requests, it
 // calls Wake. If other nodes may have committed, it begins a transaction, which applies their changes.
-func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
+func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
+	bufferedNotifications *[]pgconn.Notification) error {
 	notified := true
-	if len(*received) == 0 { // do not wait if notifications came with an earlier reply
+	if len(*bufferedNotifications) == 0 { // do not wait if notifications came with an earlier reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
 		err := c.WaitForNotification(timed)
@@ -103,8 +106,8 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 			return errors.Join(err, ctx.Err())
 		}
 	}
-	notifications := *received
-	*received = nil
+	notifications := *bufferedNotifications
+	*bufferedNotifications = nil
 	hasRequests, hasCommits := !notified, !notified
 	for _, n := range notifications {
 		toThisNode := n.Payload == strconv.FormatInt(s.Node(), 10)
@@ -142,7 +145,7 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 
 // hasMissed reports whether the commit with this number is not applied on this node yet.
-func (s *Store) hasMissed(commits int64) bool { return s.appliedCommits.Load() < commits }
+func (s *Store) hasMissed(commitNumber int64) bool { return s.appliedCommits.Load() < commitNumber }
 
 // ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed shared data.
 func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }

@@ -12,18 +12,18 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
-// draft returns a draft of a job, which the functions in set then change.
-func draft(set ...func(*queue.Job)) queue.Job {
+// draft returns a draft of a job after the given functions have changed it.
+func draft(changes ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
-	for _, f := range set {
+	for _, f := range changes {
 		f(&j)
 	}
 	return j
 }
 
-// completed returns the report that a job has completed.
-func completed(j *queue.Job) store.Settlement {
+// completedSettlement returns the report that a job has completed.
+func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 		RecordsAttempt: true}}
 }

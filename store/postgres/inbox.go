@@ -54,12 +54,13 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 }
 
 // Submissions implements store.Inbox. It lists waiting submissions, oldest first in each role.
-func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
+func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) int) (submissions []store.Submission,
+	err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
-		list = nil
+		submissions = nil
 		for role := ""; ; {
 			anothers := false
-			found, err := database.First(r, func(r database.Row) { role, anothers = r.Text(0), r.Num(1) != 0 },
+			found, err := database.FirstRow(r, func(r database.Row) { role, anothers = r.Text(0), r.Num(1) != 0 },
 				`SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ?
 					AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
 				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.Node(), s.Node(), role)
@@ -68,15 +69,16 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 			}
 			maxUnits := 0
 			if !anothers {
-				maxUnits = limit(role)
+				maxUnits = limitOfRole(role)
 			}
 			if maxUnits == 0 {
 				continue
 			}
 			size := 0
 			err = r.Query(func(r database.Row) (bool, error) {
-				list = append(list, store.Submission{Number: r.Num(0), Role: role, ID: r.Text(1), Spec: []byte(r.Text(2))})
-				size += len(list[len(list)-1].Spec)
+				submissions = append(submissions, store.Submission{Number: r.Num(0), Role: role, ID: r.Text(1),
+					Spec: []byte(r.Text(2))})
+				size += len(submissions[len(submissions)-1].Spec)
 				return size < store.MaxListedSubmissionBytes, nil
 			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role,
 				int64(maxUnits))
@@ -85,7 +87,7 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 			}
 		}
 	})
-	return list, err
+	return submissions, err
 }
 
 // EnqueueSubmission implements engine.SharedDatabase. It deletes a submission and enqueues its job with the
@@ -104,10 +106,10 @@ func (b backend) EnqueueSubmission(t *engine.Tx, r *store.Request,
 }
 
 // RejectSubmission implements store.Inbox. It marks a submission as rejected, with the reason.
-func (s *Store) RejectSubmission(ctx context.Context, n int64, why string) error {
+func (s *Store) RejectSubmission(ctx context.Context, number int64, reason string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		role, err := database.QueryText(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
-			WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRejectedSpecChars), n)
+			WHERE n = ? AND refused IS NULL RETURNING role`, reason, int64(maxRejectedSpecChars), number)
 		if err != nil || role == "" {
 			return err
 		}

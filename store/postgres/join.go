@@ -32,28 +32,28 @@ var ErrDirCopied = errors.New("the state directory is a copy of another node's d
 // join makes this service a node of the queue. If an earlier service had the same state directory, this one
 // continues with its leases, except those that other nodes have taken over. If the earlier service ran in
 // another place, it may still be running, so join waits until that service's node lease has expired.
-func (s *Store) join(ctx context.Context, m NodeConfig) error {
-	remaining, err := s.tryToJoin(ctx, m)
+func (s *Store) join(ctx context.Context, node NodeConfig) error {
+	remaining, err := s.tryToJoin(ctx, node)
 	if err != nil || remaining == 0 {
 		return err
 	}
 	s.Log().Info("waiting until the lease of this node's previous service has ended, because that service may "+
-		"still be running on another machine", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
+		"still be running on another machine", "node", node.Name, "for", remaining.Round(time.Millisecond).String())
 	select {
 	case <-time.After(remaining):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if remaining, err = s.tryToJoin(ctx, m); remaining != 0 {
+	if remaining, err = s.tryToJoin(ctx, node); remaining != 0 {
 		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory already runs as node %s "+
-			`of this queue; give this service another name with the setting "node"`, m.Name)
+			`of this queue; give this service another name with the setting "node"`, node.Name)
 	}
 	return err
 }
 
 // tryToJoin makes this service a node. If the node's earlier service ran in another place and still has a valid
 // node lease, tryToJoin does nothing and returns the remaining time of that lease.
-func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
+func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		if free, err := t.QueryNumber(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLockID) +
@@ -64,40 +64,40 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 		}
 		dir, alive, last := "", false, ""
 		remaining = 0
-		_, err := database.First(t, func(r database.Row) {
+		_, err := database.FirstRow(t, func(r database.Row) {
 			dir, alive, last = r.Text(0), r.Num(1) != 0, r.Text(2)
 			remaining = time.Duration(r.Num(3)) * time.Millisecond
 		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until)
 			THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END
-			FROM nodes WHERE name = ?`, m.Name)
+			FROM nodes WHERE name = ?`, node.Name)
 		if err != nil {
 			return err
 		}
-		if dir == m.DirID && alive && m.ranElsewhere(last) {
+		if dir == node.DirID && alive && node.ranElsewhere(last) {
 			return nil
 		}
 		remaining = 0
-		if dir != m.DirID && alive {
+		if dir != node.DirID && alive {
 			return queue.Errorf(queue.CodeExists, "another service already runs as node %s of this queue; "+
-				`give this service another name with the setting "node"`, m.Name)
+				`give this service another name with the setting "node"`, node.Name)
 		}
 		copied = false
-		if renamed, err := renameNode(t, m); errors.Is(err, ErrDirCopied) {
+		if renamed, err := renameNode(t, node); errors.Is(err, ErrDirCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
 			return err
 		} else if renamed {
-			dir = m.DirID
+			dir = node.DirID
 		}
 		id, incarnation := int64(0), int64(0)
-		_, err = database.First(t, func(r database.Row) { id, incarnation = r.Num(0), r.Num(1) },
+		_, err = database.FirstRow(t, func(r database.Row) { id, incarnation = r.Num(0), r.Num(1) },
 			`INSERT INTO nodes (name, folder, place, until, version)
 				VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place,
 				incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false,
 				joined = clock_timestamp(), version = excluded.version
-			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.LeaseDuration.Milliseconds(), m.Version)
+			RETURNING id, incarnation`, node.Name, node.DirID, node.DirLocation, node.LeaseDuration.Milliseconds(), node.Version)
 		if err != nil {
 			return err
 		}
@@ -109,12 +109,12 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 		s.incarnation = incarnation
 		t.OnUndo(func() { s.incarnation = 0 })
 		// Another service had this name. Its leases now belong to no node, so that a node can take them over.
-		if dir != "" && dir != m.DirID {
+		if dir != "" && dir != node.DirID {
 			if err := t.OrphanLeases(id); err != nil {
 				return err
 			}
 		}
-		t.OnCommitted(func() { s.nodeLeaseDuration = m.LeaseDuration })
+		t.OnCommitted(func() { s.nodeLeaseDuration = node.LeaseDuration })
 		return nil
 	})
 	if copied && err == nil {
@@ -131,30 +131,31 @@ func (c *NodeConfig) ranElsewhere(location string) bool {
 
 // renameNode finds a stored node that has the same state directory and another name. It gives that node the new
 // name, so that it keeps its leases.
-func renameNode(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
+func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
-	_, err = database.First(t, func(r database.Row) {
+	_, err = database.FirstRow(t, func(r database.Row) {
 		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
-	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID,
-		m.Name)
-	if err == nil && alive && m.ranElsewhere(location) {
+	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`,
+		node.DirID,
+		node.Name)
+	if err == nil && alive && node.ranElsewhere(location) {
 		return false, ErrDirCopied
 	}
 	if err != nil || id == 0 {
 		return false, err
 	}
-	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, m.Name)
+	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, node.Name)
 	if err == nil && other != 0 { // another node that is gone had the new name
 		err = removeNode(t, other)
 	}
 	if err == nil {
-		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
+		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, node.Name, oldName)
 	}
 	if err == nil { // change the name in other rows too, because output files are found by the node's name
-		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
+		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, node.Name, oldName)
 	}
 	if err == nil {
-		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
+		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, node.Name, id)
 	}
 	return true, err
 }

@@ -159,7 +159,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
 	}
-	if _, err := old.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(old,
+	if _, err := old.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(old,
 		&run[0])}}); err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,14 @@ func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 }
 
 // RenewNodeLease implements store.Cluster. It renews the node's lease and stores its load.
-func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
+func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership store.Membership, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
-		return m, err
+		return membership, err
 	}
 	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		m = store.Membership{}
-		found, err := database.First(c, func(r database.Row) { m.Drained = r.Num(0) != 0 },
+		membership = store.Membership{}
+		found, err := database.FirstRow(c, func(r database.Row) { membership.Drained = r.Num(0) != 0 },
 			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
 				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
 			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.Node(), s.incarnation)
@@ -53,10 +53,10 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Me
 				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
 				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
-		m.HasOrphans = orphans != 0
+		membership.HasOrphans = orphans != 0
 		return err
 	})
-	return m, err
+	return membership, err
 }
 
 // Exchange implements store.Session. Times in a report come from the clock of the runner's machine, so Exchange
@@ -93,11 +93,11 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 const clockSlackMillis = 50
 
 // Nodes implements store.Cluster. It lists nodes in the order of their names.
-func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
+func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.NodeState, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
-		list = nil
+		nodes = nil
 		leased := map[int64]int{}
-		err := database.Each(r, func(r database.Row) { leased[r.Num(0)] = int(r.Num(1)) },
+		err := database.EachRow(r, func(r database.Row) { leased[r.Num(0)] = int(r.Num(1)) },
 			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCountedNodes))
 		if err != nil {
 			return err
@@ -111,14 +111,14 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 				json.Unmarshal(r.View(3), &n.Load)); err != nil {
 				return false, database.DamageError(`a row of the table "nodes" is damaged`)
 			}
-			list = append(list, n)
+			nodes = append(nodes, n)
 			return true, nil
 		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(),
 				(extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources,
 				until <= heard
-			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodesPage))
+			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, afterName, int64(store.MaxNodesPage))
 	})
-	return list, err
+	return nodes, err
 }
 
 // maxCountedNodes is the maximum number of nodes whose running jobs are counted.
@@ -142,7 +142,7 @@ func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err err
 func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
-		return database.Each(r, func(r database.Row) { names[r.Num(0)] = r.Text(1) },
+		return database.EachRow(r, func(r database.Row) { names[r.Num(0)] = r.Text(1) },
 			`SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END,
 					(SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs),
 					CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '')
@@ -153,9 +153,9 @@ func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int6
 }
 
 // DrainNode implements store.Cluster. It makes a node stop claiming jobs, or claim again.
-func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
+func (s *Store) DrainNode(ctx context.Context, name string, drain bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(on), name)
+		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(drain), name)
 		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }
@@ -174,7 +174,7 @@ func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		id, alive := int64(0), false
-		_, err := database.First(t, func(r database.Row) { id, alive = r.Num(0), r.Num(1) != 0 },
+		_, err := database.FirstRow(t, func(r database.Row) { id, alive = r.Num(0), r.Num(1) != 0 },
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
 			return cmp.Or(err, checkNodeFound(0, name))
@@ -202,9 +202,9 @@ func removeNode(t *engine.Tx, id int64) error {
 	return err
 }
 
-// checkNodeFound returns an error if n, the number of nodes with a name, is 0.
-func checkNodeFound(n int64, name string) error {
-	if n == 0 {
+// checkNodeFound returns an error if nodeCount, the number of nodes with a name, is 0.
+func checkNodeFound(nodeCount int64, name string) error {
+	if nodeCount == 0 {
 		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
 	}
 	return nil
@@ -232,7 +232,7 @@ func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, er
 		if refs = append(refs, more...); err != nil || len(refs) == limit {
 			return refs, err
 		}
-		found, err = database.First(t, func(r database.Row) { name = r.Text(0) },
+		found, err = database.FirstRow(t, func(r database.Row) { name = r.Text(0) },
 			`SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
 		if err != nil {
 			return nil, err

@@ -23,8 +23,8 @@ func reportStarted(t *testing.T, s *Store, j *queue.Job) {
 	}
 }
 
-// completedOn returns the report that a job has completed.
-func completedOn(s *Store, j *queue.Job) store.Settlement {
+// completedSettlementOn returns the report that a job has completed.
+func completedSettlementOn(s *Store, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
@@ -51,7 +51,7 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	end := func(j *queue.Job) error {
 		_, err := a.Exchange(t.Context(), store.Report{
 			Starts:      []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1}},
-			Settlements: []store.Settlement{completedOn(a, j)}})
+			Settlements: []store.Settlement{completedSettlementOn(a, j)}})
 		return err
 	}
 	if err := end(&jobs[0]); err != nil {
@@ -150,13 +150,13 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if err != nil || len(lost) != 2 {
 		t.Errorf("%d leases are taken over, %v", len(lost), err)
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(b,
+	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(b,
 		&theirs[0])}}); err != nil {
 		t.Fatal(err)
 	}
 	var ends []store.Settlement
 	for i := range lost {
-		ends = append(ends, completedOn(again, &lost[i].Job))
+		ends = append(ends, completedSettlementOn(again, &lost[i].Job))
 	}
 	if _, err := again.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
 		t.Fatal(err)

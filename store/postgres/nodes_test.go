@@ -462,7 +462,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("another node waited for %v", took)
 		}
-		if _, err := a.writer.QueryNumber(`SELECT commits FROM meta`); database.ErrorKindOf(err) != database.IsBusy {
+		if _, err := a.writer.QueryNumber(`SELECT commits FROM meta`); database.ErrorKindOf(err) != database.DatabaseBusy {
 			t.Errorf("a transaction that was ended still works: %v", err)
 		}
 		a.writer.Rollback()

@@ -39,7 +39,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 	var ends []store.Settlement
 	jobs := claimOn(t, a, 3)
 	for i := range jobs {
-		ends = append(ends, completed(&jobs[i]))
+		ends = append(ends, completedSettlement(&jobs[i]))
 	}
 	if _, err := a.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(a, &jobs[i])}})
+			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(a, &jobs[i])}})
 			ended <- err
 		}()
 		free := int64(1)
@@ -70,7 +70,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
 	j := claimOn(t, a, 1)[0]
-	failed := completedOn(a, &j)
+	failed := completedSettlementOn(a, &j)
 	failed.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true}
 	failed.Attempt.Output = []byte("its first output")
 	if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
@@ -82,7 +82,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
 	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(a, &j)}})
+			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(a, &j)}})
 			ended <- err
 		}()
 		waits, err := int64(0), error(nil)
@@ -123,7 +123,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 				[]queue.Dependency{{JobSeq: parent, Condition: queue.ParentCompleted}}
 		}))
 		j := claimOn(t, a, 1)[0]
-		failed := completedOn(a, &j)
+		failed := completedSettlementOn(a, &j)
 		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, RecordsAttempt: true,
 			UsesAttempt: true}, 1
 		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
@@ -136,7 +136,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), Paused: true}); err != nil {
 			t.Fatal(err)
 		}
-		end := completedOn(a, &j)
+		end := completedSettlementOn(a, &j)
 		end.Decision.UsesAttempt, end.Attempt.Output = true, []byte(output)
 		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	enqueueOn(t, a, draft())
 	j := claimOn(t, a, 1)[0]
-	e := completedOn(a, &j)
+	e := completedSettlementOn(a, &j)
 	e.Decision.UsesAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
 	_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}})
 	expireLease(t, b, "a")

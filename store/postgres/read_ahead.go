@@ -20,23 +20,24 @@ type earlyRows struct {
 
 // StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed. If readNow
 // is true, it also reads the rows.
-func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
+func (b backend) StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (engine.EarlyRows, error) {
 	e := &earlyRows{conn: b.writer.Conn}
 	if !readNow {
 		return e, e.conn.StartQuery(query, args...)
 	}
-	e.rows = make([]pgdb.Row, 0, want)
-	err := database.Each(e.conn, func(r database.Row) { e.rows = append(e.rows, r.(*pgdb.Row).Clone()) }, query, args...)
+	e.rows = make([]pgdb.Row, 0, expectedRows)
+	err := database.EachRow(e.conn, func(r database.Row) { e.rows = append(e.rows, r.(*pgdb.Row).Clone()) },
+		query, args...)
 	return e, err
 }
 
 // Each implements engine.EarlyRows. It calls the callback for every row.
-func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
+func (e *earlyRows) Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
-		return e.conn.FinishQuery(each)
+		return e.conn.FinishQuery(visit)
 	}
 	for i := range e.rows {
-		if more, err := each(&e.rows[i]); !more || err != nil {
+		if more, err := visit(&e.rows[i]); !more || err != nil {
 			return true, err
 		}
 	}
@@ -44,31 +45,31 @@ func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok b
 }
 
 // ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip.
-func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error) {
+func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
 	for i, start := range starts {
 		index[start.Lane] = i
 		ids, ranks, seqs = append(ids, start.Lane), append(ranks, start.From.Rank), append(seqs, start.From.Seq)
 	}
-	const from = ` FROM unnest(string_to_array(?1, ' ')::bigint[], string_to_array(?2, ' ')::bigint[],
+	const fromClause = ` FROM unnest(string_to_array(?1, ' ')::bigint[], string_to_array(?2, ' ')::bigint[],
 		string_to_array(?3, ' ')::bigint[]) AS l (of_lane, from_rank, from_seq), LATERAL (SELECT `
-	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
+	const whereClause = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
 		ORDER BY rank, seq `
 	var args []any
 	for _, list := range [][]int64{ids, ranks, seqs} {
 		args = append(args, database.JoinNumbers(slices.Values(list)))
 	}
-	args = append(args, int64(size))
+	args = append(args, int64(jobsPerLane))
 	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.LaneJobs, len(starts))
 	var batch database.QueryBatch
-	batch.Each(func(r database.Row) {
+	batch.AddEach(func(r database.Row) {
 		i := index[r.Num(records.LaneColumn)]
 		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
-	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
-	batch.Each(func(r database.Row) {
+	}, `SELECT j.*`+fromClause+records.WholeColumns+whereClause+`LIMIT ?4) AS j`, args...)
+	batch.AddEach(func(r database.Row) {
 		list[index[r.Num(0)]].Next = new(readahead.ReadHead(r))
-	}, `SELECT j.*`+from+readahead.HeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
+	}, `SELECT j.*`+fromClause+readahead.HeadColumns+whereClause+`LIMIT 1 OFFSET ?4) AS j`, args...)
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return nil, err
 	}
@@ -85,30 +86,30 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 }
 
 // ReadOpenLanes implements engine.SharedDatabase. It reads open lanes in one query. However many lanes a user
-// has, it reads only the first perUser of them from the index.
-func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
-	each func(rules.Lane)) error {
+// has, it reads only the first lanesPerUser of them from the index.
+func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
+	visitLane func(rules.Lane)) error {
 	const (
-		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`
-		all  = `(WITH RECURSIVE known (uid) AS ((SELECT uid` + open + ` ORDER BY uid LIMIT 1) UNION ALL
-			SELECT (SELECT lanes.uid` + open + ` AND lanes.uid > known.uid ORDER BY lanes.uid LIMIT 1)
+		openLanesClause = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`
+		allUsers        = `(WITH RECURSIVE known (uid) AS ((SELECT uid` + openLanesClause + ` ORDER BY uid LIMIT 1) UNION ALL
+			SELECT (SELECT lanes.uid` + openLanesClause + ` AND lanes.uid > known.uid ORDER BY lanes.uid LIMIT 1)
 				FROM known WHERE known.uid IS NOT NULL) SELECT uid FROM known WHERE uid IS NOT NULL)`
-		these = `unnest(string_to_array(?4, ' ')::bigint[])`
-		best  = ` AS users (of_user), LATERAL (SELECT ` + records.LaneColumns + open + `
+		givenUsers      = `unnest(string_to_array(?4, ' ')::bigint[])`
+		bestLanesClause = ` AS users (of_user), LATERAL (SELECT ` + records.LaneColumns + openLanesClause + `
 			AND uid = of_user AND id NOT IN (SELECT unnest(string_to_array(?3, ' ')::bigint[]))
 			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
 	)
-	args := []any{queue, int64(perUser), database.JoinNumbers(slices.Values(closedHere))}
-	from := all
+	args := []any{queue, int64(lanesPerUser), database.JoinNumbers(slices.Values(closedLaneIDs))}
+	from := allUsers
 	if uids != nil {
-		from, args = these, append(args, database.JoinNumbers(slices.Values(slices.Sorted(slices.Values(uids)))))
+		from, args = givenUsers, append(args, database.JoinNumbers(slices.Values(slices.Sorted(slices.Values(uids)))))
 	}
 	return t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		if err != nil {
 			return false, err
 		}
-		each(l)
+		visitLane(l)
 		return true, nil
-	}, `SELECT l.* FROM `+from+best, args...)
+	}, `SELECT l.* FROM `+from+bestLanesClause, args...)
 }

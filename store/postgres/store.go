@@ -31,12 +31,12 @@ import (
 type Store struct {
 	*engine.Engine
 	*noderequests.Requests
-	config      *pgdb.Address
-	writer      *serverWriter
-	writerStart string // when the server process of the writer's connection started, as text
-	clockOffset clockOffset
-	size        atomic.Int64 // size of the database in bytes
-	sizeReadAt  time.Time    // when size was last read; used by the writer only
+	config        *pgdb.Address
+	writer        *serverWriter
+	writerStart   string // when the server process of the writer's connection started, as text
+	clockOffset   clockOffset
+	databaseBytes atomic.Int64 // size of the database as last read
+	sizeReadAt    time.Time    // when databaseBytes was last read; used by the writer only
 
 	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.
@@ -68,8 +68,8 @@ type Options struct {
 // sizeReadInterval is how often the size of the database is read.
 const sizeReadInterval = time.Minute
 
-// defaultLease is the default duration of a node lease, the time for which a node may act without renewing it.
-const defaultLease = 30 * time.Second
+// defaultLeaseDuration is the default duration of a node lease, the time for which a node may act without renewing it.
+const defaultLeaseDuration = 30 * time.Second
 
 // Open opens the database of a URL, and makes this service one of its nodes. It creates the tables if they do
 // not exist.
@@ -88,13 +88,13 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.open(); err != nil {
+	if err := s.initDatabase(); err != nil {
 		return nil, errors.Join(err, s.writer.Close())
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancelListening = stop
 	s.AllowWrites()
-	o.Node.Name, o.Node.LeaseDuration = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.LeaseDuration, defaultLease)
+	o.Node.Name, o.Node.LeaseDuration = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.LeaseDuration, defaultLeaseDuration)
 	if err = s.join(ctx, o.Node); err == nil {
 		err = s.Start(ctx, o.Order, o.OrderFromSettings)
 	}
@@ -141,8 +141,8 @@ func (s *Store) connect(ctx context.Context) error {
 	return nil
 }
 
-// open creates or updates the tables and loads the writer's memory.
-func (s *Store) open() error {
+// initDatabase creates or updates the tables and loads the writer's memory.
+func (s *Store) initDatabase() error {
 	err := pgdb.CheckServer(s.writer.Conn, s.config.Database)
 	if err == nil {
 		err = pgdb.EnsureTables(s.writer.Conn, database.Migrations, pgdb.Migrations)
@@ -233,34 +233,34 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 // BeforeCommit implements engine.Backend. There is nothing to check.
 func (b backend) BeforeCommit() error { return nil }
 
-// ReadReservations implements engine.Backend. Each node lists its reserved leases, whose attempts are not known to have
-// started, in its row of the table nodes.
-func (b backend) ReadReservations(all *database.QueryBatch, read func(database.Row)) {
-	all.Each(read, `SELECT reserved FROM nodes WHERE reserved <> ''`)
+// ReadReservations implements engine.Backend. Each node lists its reserved leases, whose attempts are not known to
+// have started, in its row of the table nodes.
+func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(database.Row)) {
+	batch.AddEach(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
 // WriteReservations implements engine.Backend. The table meta lists only reserved leases that belong to no
 // node. After a move from another database, it lists all reserved leases.
-func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
+func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
 	if b.Node() == 0 {
 		return t.Reservations(), true, nil
 	}
 	for node, list := range t.ReservationsByNode() {
 		if node <= 0 {
-			inMeta += string(list)
+			metaText += string(list)
 		} else if node == b.Node() {
 			b.reservedText = string(list) // Commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
 	}
-	return inMeta, t.SetReservedInMeta(inMeta != ""), nil
+	return metaText, t.SetReservedInMeta(metaText != ""), nil
 }
 
 // OnCommit implements engine.Backend. It records the commit's number, and notifies the other nodes.
-func (b backend) OnCommit(changed bool) {
+func (b backend) OnCommit(metaChanged bool) {
 	b.appliedCommits.Store(b.Counters().Commits)
-	if changed && b.HasOtherNodes() {
+	if metaChanged && b.HasOtherNodes() {
 		queue.TrySend(b.commitHints, struct{}{})
 	}
 }
@@ -272,9 +272,9 @@ func (b backend) ReleaseReserve(bool) bool { return false }
 func (b backend) OnSpaceFreed() {}
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
-func (b backend) RefusalError(k database.ErrorKind, err error) error {
+func (b backend) RefusalError(kind database.ErrorKind, err error) error {
 	err = pgdb.ErrorForUser(err)
-	if k == database.DiskFull {
+	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
 			err)
 	}
@@ -302,22 +302,22 @@ func (b backend) MaintainReserve() {
 	b.sizeReadAt = time.Now()
 	sent := queue.MillisOf(b.sizeReadAt)
 	// Ignore an error: if the connection is lost, the next statement reports it.
-	database.First(b.writer, func(r database.Row) {
-		b.size.Store(r.Num(0))
+	database.FirstRow(b.writer, func(r database.Row) {
+		b.databaseBytes.Store(r.Num(0))
 		b.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
 // DatabaseBytes implements engine.DiskSpace. It returns the size that MaintainReserve last read.
-func (b backend) DatabaseBytes() int64 { return b.size.Load() }
+func (b backend) DatabaseBytes() int64 { return b.databaseBytes.Load() }
 
 // ReadTimeout implements reads.Database. It returns the usual time limit of a read.
 func (b backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
 
-// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than budget.
-func (b backend) ReadTimeoutError(budget time.Duration) error {
+// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
+func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
-		"less, or try again later", budget)
+		"less, or try again later", timeLimit)
 }
 
 // CheckReadable implements reads.Database. There is nothing to check.
@@ -349,15 +349,15 @@ func (s *Store) StopListening() {
 // wait until it expires.
 func (b backend) Close() error {
 	b.StopListening()
-	var leaveErr error
+	var endLeaseErr error
 	if !b.HasOwnLeases() && b.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
 		defer cancel()
-		leaveErr = b.endNodeLease(ctx)
+		endLeaseErr = b.endNodeLease(ctx)
 	}
-	if leaveErr != nil {
+	if endLeaseErr != nil {
 		b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
-			"error", leaveErr)
+			"error", endLeaseErr)
 	}
 	for _, c := range []interface{ Close() error }{b.leaseConn, b.Requests.Conn, b.writer} {
 		c.Close() // errors are ignored: the server detects closed connections itself
@@ -375,13 +375,13 @@ var (
 )
 
 // Examine implements store.Examiner. It checks the database and the server, for "queuectl doctor".
-func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
+func (s *Store) Examine(ctx context.Context) (findings []store.Finding) {
 	err := s.Read(ctx, func(r *reads.Reader) (err error) {
-		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)
+		findings, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)
 		return err
 	})
 	if err != nil {
 		return []store.Finding{pgdb.ServerFailureFinding(err)}
 	}
-	return list
+	return findings
 }

@@ -11,11 +11,11 @@ import (
 )
 
 // TakeOver implements store.Cluster. It transfers leases to this node from nodes whose node lease has ended.
-func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
+func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err error) {
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
-		lost = nil
+		lostLeases = nil
 		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := database.Each(t, func(r database.Row) {
+		err := database.EachRow(t, func(r database.Row) {
 			names[r.Num(0)] = r.Text(1)
 			if r.Num(2) != 0 {
 				expired[r.Num(0)] = true
@@ -52,7 +52,7 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 			if !isGone(l.Job.Node) {
 				continue
 			}
-			if len(lost) == store.MaxTakenOverLeases {
+			if len(lostLeases) == store.MaxTakenOverLeases {
 				break // the remaining leases are left to the next call, or to another node
 			}
 			if err := t.TransferLease(l, s.Node()); err != nil {
@@ -63,10 +63,10 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 				return err
 			}
 			j.Fence = t.Leases()[seq].Job.Fence
-			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
+			lostLeases = append(lostLeases, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
 				NodeName: cmp.Or(names[l.Job.Node], "a removed node")})
 		}
 		return nil
 	})
-	return lost, err
+	return lostLeases, err
 }

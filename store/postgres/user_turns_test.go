@@ -26,12 +26,12 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users: perList jobs with each list of demands.
-func enqueueForUsers(t *testing.T, s *Store, users, perList int, demands ...[]queue.Demand) {
+// enqueueForUsers enqueues jobs for each of the users 1 to userCount: jobsPerList jobs with each list of demands.
+func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerList int, demands ...[]queue.Demand) {
 	t.Helper()
-	for uid := 1; uid <= users; uid++ {
+	for uid := 1; uid <= userCount; uid++ {
 		var list []queue.Job
-		for range perList {
+		for range jobsPerList {
 			for _, d := range demands {
 				list = append(list, draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
@@ -42,19 +42,19 @@ func enqueueForUsers(t *testing.T, s *Store, users, perList int, demands ...[]qu
 	}
 }
 
-// lock returns the demand for a lock that n jobs may hold at the same time.
-func lock(key string, n int) []queue.Demand {
+// lockDemand returns the demand for a lock that n jobs may hold at the same time.
+func lockDemand(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }
 
-// cost is how many statements a node sends to its server, and how many round trips it makes.
-type cost struct{ statements, trips int64 }
+// requestCost is how many statements a node sends to its server, and how many round trips it makes.
+type requestCost struct{ statements, roundTrips int64 }
 
-// costOf returns how many statements and round trips a call takes.
-func costOf(s *Store, call func()) cost {
-	before := cost{s.writer.StatementsSent, s.writer.RoundTrips}
+// measureCost returns how many statements and round trips a call takes.
+func measureCost(s *Store, call func()) requestCost {
+	before := requestCost{s.writer.StatementsSent, s.writer.RoundTrips}
 	call()
-	return cost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.trips}
+	return requestCost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.roundTrips}
 }
 
 // Users take turns job by job, but each query of a claim reads many jobs of several lanes. So the number of
@@ -64,18 +64,18 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	const users, few, many = 8, 48, 128
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
-		"a lock":              {lock("l", 10000)},
+		"a lock":              {lockDemand("l", 10000)},
 		"a rate":              {{{Kind: queue.GateRate, Key: "r", Amount: 10000, Period: time.Hour}}},
 		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", Amount: 1}}},
-		"lanes by turns":      {nil, lock("l", 10000), lock("m", 10000)},
-		"a lock that is full": {nil, lock("l", 1)},
+		"lanes by turns":      {nil, lockDemand("l", 10000), lockDemand("m", 10000)},
+		"a lock that is full": {nil, lockDemand("l", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 			enqueueForUsers(t, s, users, 60/len(demands), demands...)
-			take := func(want int) cost {
+			take := func(want int) requestCost {
 				of := map[int]int{}
-				c := costOf(s, func() {
+				c := measureCost(s, func() {
 					for _, j := range claimOn(t, s, want) {
 						of[j.UID]++
 					}
@@ -89,7 +89,7 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 			short, long := take(few), take(many)
 			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
 			const rare = 2 // allowed additional statements, because a node sometimes reads the size of the database
-			if long.statements > short.statements+rare || long.trips > short.trips+rare {
+			if long.statements > short.statements+rare || long.roundTrips > short.roundTrips+rare {
 				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
 			}
 		})

@@ -28,9 +28,9 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	}
 	applied := b.Counters().Commits
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
-	var list [][]byte
+	var deltas [][]byte
 	var batch database.QueryBatch
-	batch.Each(func(r database.Row) {
+	batch.AddEach(func(r database.Row) {
 		commits, member = r.Num(0), r.Num(1) != 0
 		b.SetOtherNodes(r.Num(3))
 		b.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
@@ -39,9 +39,9 @@ func (b backend) BeginTx(t *engine.Tx) error {
 			(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
 			(SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp())
 		FROM meta`, b.Node(), b.incarnation, b.Node())
-	batch.Each(func(r database.Row) {
-		if r.Num(0) == applied+int64(len(list))+1 && len(r.View(1)) > 0 {
-			list = append(list, slices.Clone(r.View(1)))
+	batch.AddEach(func(r database.Row) {
+		if r.Num(0) == applied+int64(len(deltas))+1 && len(r.View(1)) > 0 {
+			deltas = append(deltas, slices.Clone(r.View(1)))
 		}
 	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, applied, int64(maxMissedDeltas))
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
@@ -53,7 +53,7 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	if commits != applied {
 		queue.TrySend(b.changeHints, struct{}{})
 	}
-	return t.CatchUp(commits, list)
+	return t.CatchUp(commits, deltas)
 }
 
 // StoreDelta implements engine.SharedDatabase. It stores the changes of a commit for the other nodes, and

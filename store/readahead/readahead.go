@@ -26,15 +26,15 @@ import (
 // Other nodes change nothing while this node holds the writer lock. The transaction itself can change jobs:
 // NoteWrite records such a change, and Forget drops all rows. A nil *Jobs holds nothing.
 type Jobs struct {
-	lanes    map[int64]*laneRows
-	leftLane map[int64]bool // by seq: jobs that have left their lanes since they were read
+	lanes        map[int64]*laneRows
+	departedSeqs map[int64]bool // by seq: jobs that have left their lanes since they were read
 }
 
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
 type laneRows struct {
 	LaneJobs
-	start rules.Position
-	size  int // number of jobs that the query asked for
+	start   rules.Position
+	maxJobs int // number of jobs that the query asked for
 }
 
 // LaneJobs holds consecutive jobs of a lane.
@@ -43,8 +43,8 @@ type LaneJobs struct {
 	Next *Head          // the job after the last row; nil at the end of the lane
 }
 
-// Start is a position from which the jobs of a lane are read.
-type Start struct {
+// LaneStart is a position from which the jobs of a lane are read.
+type LaneStart struct {
 	Lane int64
 	From rules.Position
 }
@@ -88,7 +88,7 @@ func priority(state, priority, expiresAt int64) int64 {
 func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
 // HasLeft reports whether a job has left its lane since it was read.
-func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.leftLane[seq] }
+func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.departedSeqs[seq] }
 
 // NoteWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
 // not affect the rows that were read ahead.
@@ -98,10 +98,10 @@ func (j *Jobs) NoteWrite(job *rules.Job, leased bool) {
 	case job.Slot == rules.Ready:
 		j.Forget()
 	default:
-		if j.leftLane == nil {
-			j.leftLane = map[int64]bool{}
+		if j.departedSeqs == nil {
+			j.departedSeqs = map[int64]bool{}
 		}
-		j.leftLane[job.Seq] = true
+		j.departedSeqs[job.Seq] = true
 	}
 }
 
@@ -112,9 +112,9 @@ func (j *Jobs) Forget() {
 	}
 }
 
-// Head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if
+// Head returns a lane's first job at or after a position, or nil at the end of the lane. isCached is false if
 // those jobs were not read ahead.
-func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, known bool) {
+func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
 	if j == nil || !j.lanes[lane].covers(from) {
 		return nil, false
 	}
@@ -132,19 +132,19 @@ func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
 }
 
-// Reader reads the next jobs of several lanes: up to size jobs of each lane, and the head after these jobs. The
-// result has one element for each start.
-type Reader func(starts []Start, size int) ([]LaneJobs, error)
+// Reader reads the next jobs of several lanes: up to jobsPerLane jobs of each lane, and the head after these jobs.
+// The result has one element for each start.
+type Reader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
-// Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most limit
-// jobs, including those of lanes that will probably be served next. Find reports whether the lane has no further jobs.
-// It passes gone as true for a job that has left the lane since its row was read.
-func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
-	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
+// Find calls visit for a lane's jobs from l.NextPosition on. If necessary, it first reads at most maxJobs jobs,
+// including those of lanes that will probably be served next. Find reports whether the lane has no further jobs.
+// hasLeft is true for a job that has left the lane since its row was read.
+func (j *Jobs) Find(l *rules.LaneScan, maxJobs int, read Reader,
+	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
 	from := l.NextPosition
 	known := j.lanes[l.Lane.ID]
 	if !known.covers(from) || known.Next != nil && !known.Next.Position.After(from) {
-		if err := j.fill(l, known, limit, read); err != nil {
+		if err := j.fill(l, known, maxJobs, read); err != nil {
 			return false, err
 		}
 		known = j.lanes[l.Lane.ID]
@@ -153,7 +153,7 @@ func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 		if from.After(Position(r)) {
 			continue
 		}
-		if more, err := each(r, j.HasLeft(r.Num(0))); !more || err != nil {
+		if more, err := visit(r, j.HasLeft(r.Num(0))); !more || err != nil {
 			return false, err
 		}
 	}
@@ -163,20 +163,20 @@ func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	return known.Next == nil, nil
 }
 
-// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. The parameter known
+// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. cached
 // holds the rows that were already read from l's lane, or is nil.
-func (j *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) error {
+func (j *Jobs) fill(l *rules.LaneScan, cached *laneRows, maxJobs int, read Reader) error {
 	size := max(1, l.ExpectedJobs)
-	if known != nil {
-		size = 2 * known.size
+	if cached != nil {
+		size = 2 * cached.maxJobs
 	}
-	size = min(size, limit)
-	starts := []Start{{l.Lane.ID, l.NextPosition}}
+	size = min(size, maxJobs)
+	starts := []LaneStart{{l.Lane.ID, l.NextPosition}}
 	added := map[int64]bool{l.Lane.ID: true}
-	for _, other := range l.UpcomingLanes(limit / size) {
+	for _, other := range l.UpcomingLanes(maxJobs / size) {
 		if !added[other.ID] && !j.lanes[other.ID].covers(other.Head) {
 			added[other.ID] = true
-			starts = append(starts, Start{other.ID, other.Head})
+			starts = append(starts, LaneStart{other.ID, other.Head})
 		}
 	}
 	list, err := read(starts, size)

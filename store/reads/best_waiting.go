@@ -28,7 +28,7 @@ const (
 // lane. If no job found ranks before this position either, the result is an upper bound: the effective priority at
 // this position.
 func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
-	waiting, counts := s.usageOf(uid).Waiting, s.Counts()
+	waiting, counts := s.userUsage(uid).Waiting, s.Counts()
 	if waiting == 0 {
 		return best, nil
 	}
@@ -48,11 +48,11 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 		if b.found {
 			best.Priority, best.Found = b.priority+order.AgingPoints(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}
-		if b.stoppedAtLimit && (!b.found || b.bestPosition.After(b.restFrom)) {
+		if b.stoppedAtLimit && (!b.found || b.bestPosition.After(b.unsearchedFrom)) {
 			if counts.Reranking { // positions computed by different orders are not comparable
-				b.restFrom = rules.StartPosition
+				b.unsearchedFrom = rules.StartPosition
 			}
-			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.EnqueuedTotal)
+			bound := order.EffectivePriority(b.unsearchedFrom.Rank, now, counts.EnqueuedTotal)
 			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, IsUpperBound: true}
 		}
 		best.Priority = min(best.Priority, store.MaxWaitingPriority)
@@ -74,12 +74,12 @@ type bestSearch struct {
 	ageingStart       queue.Millis
 
 	stoppedAtLimit bool           // the search stopped at its limit
-	restFrom       rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
+	unsearchedFrom rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
 }
 
 // takeFirstOf finds the first job that is not leased among those that the given part of an SQL query selects. It
 // takes this job if it ranks before the best job found.
-func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
+func (b *bestSearch) takeFirstOf(indexAndCondition string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
 		if _, leased := b.leasedFences[p.Seq]; leased {
@@ -90,7 +90,7 @@ func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 			b.priority, b.arrival, b.ageingStart = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
 		}
 		return false, nil
-	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
+	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+indexAndCondition+` ORDER BY rank, seq LIMIT ?`,
 		append(args, int64(len(b.leasedFences)+1))...)
 }
 
@@ -104,7 +104,7 @@ func (b *bestSearch) searchPlainLanes() error {
 	lanes, err := database.Rows(b.reader, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
 	if len(lanes) > MaxBestLanes {
-		lanes, b.stoppedAtLimit, b.restFrom = lanes[:MaxBestLanes], true, rules.StartPosition
+		lanes, b.stoppedAtLimit, b.unsearchedFrom = lanes[:MaxBestLanes], true, rules.StartPosition
 	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
 		err = b.searchLane(lanes[i])
@@ -141,7 +141,7 @@ func (b *bestSearch) searchDemandLanes() error {
 		}
 	}
 	if !b.stoppedAtLimit {
-		b.stoppedAtLimit, b.restFrom = true, last
+		b.stoppedAtLimit, b.unsearchedFrom = true, last
 	}
 	return nil
 }

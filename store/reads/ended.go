@@ -10,17 +10,20 @@ import (
 
 // EndedFrom returns the FROM clauses that select the ended jobs of a state, and the arguments of each clause.
 // Followed by ORDER BY ended_at, each clause reads its jobs in order from an index.
-func EndedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
-	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
-		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
+func EndedFrom(ended *store.EndedFilter, state queue.State) (fromClauses []string, argLists [][]any) {
+	const (
+		clauseForAll   = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`
+		clauseForQueue = `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
+	)
 	before := int64(ended.Cutoff)
 	switch {
 	case ended.RetentionQueue == nil:
-		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
+		return []string{clauseForAll, clauseForAll},
+			[][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
 	case *ended.RetentionQueue == "":
-		return []string{all}, [][]any{{int64(0), int64(state), before}}
+		return []string{clauseForAll}, [][]any{{int64(0), int64(state), before}}
 	}
-	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
+	return []string{clauseForQueue}, [][]any{{*ended.RetentionQueue, int64(state), before}}
 }
 
 // CountEnded returns how many jobs match the filter.
@@ -43,20 +46,20 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 }
 
 // RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each input that
-// it reads has more than MaxKeptInputBytes bytes, so it reads at most need/MaxKeptInputBytes+1 inputs.
-func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
-	outputs := s.usageOf(uid).Outputs
-	if outputs >= need {
+// it reads has more than MaxKeptInputBytes bytes, so it reads at most neededBytes/MaxKeptInputBytes+1 inputs.
+func (s *Reads) RemovableBytes(ctx context.Context, uid int, neededBytes int64) (bytes int64, err error) {
+	outputs := s.userUsage(uid).OutputBytes
+	if outputs >= neededBytes {
 		return outputs, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
 		bytes = outputs
 		return r.Query(func(r database.Row) (bool, error) {
 			bytes += r.Num(0)
-			return bytes < need, nil
+			return bytes < neededBytes, nil
 		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
 			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
-			(need-outputs)/store.MaxKeptInputBytes+1)
+			(neededBytes-outputs)/store.MaxKeptInputBytes+1)
 	})
 	return bytes, err
 }

@@ -38,47 +38,48 @@ func (r *Reader) checkExists(seq int64) error {
 }
 
 // links returns up to limit jobs at one end of edges whose other end is the job seq. An edge is a dependency
-// between two jobs; end and other are the names of its two columns.
-func (r *Reader) links(end, other string, seq int64, limit int) ([]store.DependencyLink, error) {
+// between two jobs; endColumn and otherColumn are the names of its two columns.
+func (r *Reader) links(endColumn, otherColumn string, seq int64, limit int) ([]store.DependencyLink, error) {
 	return database.Rows(r, func(r database.Row) store.DependencyLink {
 		return store.DependencyLink{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
 			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))}
-	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+
-		` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
+	}, `SELECT `+endColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
+		otherColumn+` LEFT JOIN jobs ON seq = `+endColumn+` WHERE `+otherColumn+` = ? ORDER BY met, edges.id LIMIT ?`,
+		seq, int64(limit))
 }
 
 // Parents returns the jobs that a job has waited for.
-func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
+func (s *Reads) Parents(ctx context.Context, seq int64) (parents []store.Parent, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		list = nil
+		parents = nil
 		room := queue.MaxDependencyResultBytes
 		// edgeIDs holds the ids of all edges, in order. neededResults holds the ids of the edges whose parent's result
 		// is needed.
 		var edgeIDs, neededResults []int64
-		err := database.Each(r, func(r database.Row) {
+		err := database.EachRow(r, func(r database.Row) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
 			if size := int(r.Num(5)); size > 0 && size <= room {
 				room -= size
 				neededResults = append(neededResults, r.Num(0))
 			}
 			at, _ := slices.BinarySearch(edgeIDs, r.Num(0))
-			edgeIDs, list = slices.Insert(edgeIDs, at, r.Num(0)), slices.Insert(list, at, p)
+			edgeIDs, parents = slices.Insert(edgeIDs, at, r.Num(0)), slices.Insert(parents, at, p)
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
 		for _, edge := range neededResults { // read only these results, since all results together may be large
 			if err == nil {
-				_, err = database.First(r, func(r database.Row) {
+				_, err = database.FirstRow(r, func(r database.Row) {
 					at, _ := slices.BinarySearch(edgeIDs, edge)
-					list[at].Result = slices.Clone(r.View(0))
+					parents[at].Result = slices.Clone(r.View(0))
 				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent
 					JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
 			}
 		}
-		if err != nil || len(list) > 0 {
+		if err != nil || len(parents) > 0 {
 			return err
 		}
 		return r.checkExists(seq)
 	})
-	return list, err
+	return parents, err
 }

@@ -32,7 +32,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		pages := []int{roots["jobs"], roots["jobs_id"]}
-		if root := whole[(roots["jobs_id"]-1)*sqlitedb.PageSize:][:sqlitedb.PageSize]; root[0] == 2 { // an interior page of an index
+		// A page that begins with 2 is an interior page of an index.
+		if root := whole[(roots["jobs_id"]-1)*sqlitedb.PageSize:][:sqlitedb.PageSize]; root[0] == 2 {
 			first := int(binary.BigEndian.Uint16(root[12:]))
 			pages = append(pages[1:], int(binary.BigEndian.Uint32(root[first:])), int(binary.BigEndian.Uint32(root[8:])))
 		}
@@ -69,10 +70,10 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 
 // databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns
 // the ids of all jobs, and the root pages of the jobs table and of the id index.
-func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
+func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, rootPages map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
-	for i := range jobs {
+	for i := range jobCount {
 		id := ""
 		if i%2 == 0 {
 			id = fmt.Sprintf("job-%d", i)
@@ -84,22 +85,22 @@ func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots ma
 		}
 		ids = append(ids, got.IDs[0])
 	}
-	roots = map[string]int{}
+	rootPages = map[string]int{}
 	err := s.Read(t.Context(), func(r *reads.Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
-			roots[r.Text(0)] = int(r.Num(1))
+			rootPages[r.Text(0)] = int(r.Num(1))
 			return true, nil
 		}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
 	})
-	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
-		t.Fatalf("%v, %v", roots, err)
+	if err = errors.Join(err, s.Close()); err != nil || len(rootPages) != 2 {
+		t.Fatalf("%v, %v", rootPages, err)
 	}
-	return ids, roots
+	return ids, rootPages
 }
 
 // lookUpAll looks up ids in a damaged database. It counts the lookups that find the job, and those that return
 // a damage error. Any other result fails the test.
-func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
+func lookUpAll(t *testing.T, path string, ids []string, description string) (foundCount, damagedCount int) {
 	t.Helper()
 	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)
 	if err != nil {
@@ -116,14 +117,14 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 		}
 		switch {
 		case err != nil && sqlitedb.SQLiteErrorIn(err) != nil:
-			refused++
+			damagedCount++
 		case err != nil || !is:
-			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)
+			t.Errorf("%s: job %s: found %t, %v", description, id, is, err)
 		default:
-			found++
+			foundCount++
 		}
 	}
-	return found, refused
+	return foundCount, damagedCount
 }
 
 // The index of an intact database is never reported as damaged, after any sequence of insertions and
@@ -136,13 +137,13 @@ func TestSoundIndexIsNeverDamaged(t *testing.T) {
 
 // checkIndexIsSound changes an index with the given page size at random, and looks up ids that it does not
 // contain.
-func checkIndexIsSound(t *testing.T, size int) {
+func checkIndexIsSound(t *testing.T, pageSize int) {
 	c, err := sqlitedb.Open(":memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Exec(fmt.Sprintf(`PRAGMA page_size = %d`, size)); err != nil {
+	if err := c.Exec(fmt.Sprintf(`PRAGMA page_size = %d`, pageSize)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`); err != nil {
@@ -156,7 +157,8 @@ func checkIndexIsSound(t *testing.T, size int) {
 	for step := range 20_000 {
 		statement, arg := `INSERT OR IGNORE INTO jobs (id) VALUES (?)`, name()
 		if step%12_000 > 7000 && dice.IntN(8) > 0 || dice.IntN(3) == 0 {
-			statement = `DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_id WHERE id >= ? AND id <> CAST(seq AS TEXT) ORDER BY id LIMIT 2)`
+			statement = `DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_id
+				WHERE id >= ? AND id <> CAST(seq AS TEXT) ORDER BY id LIMIT 2)`
 		}
 		if err := c.Exec(statement, arg); err != nil {
 			t.Fatal(err)

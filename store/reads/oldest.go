@@ -11,14 +11,14 @@ import (
 // ReadOldest sets the field OldestReadySince of each queue in the list. It compares the first jobs of the queue's
 // lanes, and takes the one that has been ready the longest; the field is 0 if no lane has a ready job. ReadOldest
 // reads at most MaxScreenLanes lanes, and leaves the field 0 for the remaining queues.
-func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
+func (s *Reads) ReadOldest(ctx context.Context, queues []store.QueueState) error {
 	return s.Read(ctx, func(r *Reader) error {
 		left := MaxScreenLanes
-		for i := range list {
+		for i := range queues {
 			if left <= 0 {
 				return nil
 			}
-			n, err := r.readOldest(&list[i], left)
+			n, err := r.readOldest(&queues[i], left)
 			if err != nil {
 				return err
 			}

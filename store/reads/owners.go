@@ -7,17 +7,17 @@ import (
 )
 
 // Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a number
-// for a former owner, whose uid now belongs to another account. The second result, moving, lists the uids that
-// may still have jobs of a former owner.
-func (s *Reads) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+// for a former owner, whose uid now belongs to another account. movingUIDs lists the uids that may
+// still have jobs of a former owner.
+func (s *Reads) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		names, moving = map[int]string{}, nil
-		return database.Each(r, func(r database.Row) {
-			names[int(r.Num(0))] = r.Text(1)
+		ownerNames, movingUIDs = map[int]string{}, nil
+		return database.EachRow(r, func(r database.Row) {
+			ownerNames[int(r.Num(0))] = r.Text(1)
 			if r.Num(3) > 0 {
-				moving = append(moving, int(r.Num(2)))
+				movingUIDs = append(movingUIDs, int(r.Num(2)))
 			}
 		}, `SELECT uid, name, was, upto FROM owners`)
 	})
-	return names, moving, err
+	return ownerNames, movingUIDs, err
 }

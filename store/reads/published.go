@@ -22,9 +22,9 @@ type State struct {
 
 // Usage holds counts of a user.
 type Usage struct {
-	Waiting int64 // number of waiting jobs
-	Bytes   int64 // bytes that the user's jobs hold, including jobs in batches
-	Outputs int64 // the part of Bytes that outputs take
+	Waiting     int64 // number of waiting jobs
+	Bytes       int64 // bytes that the user's jobs hold, including jobs in batches
+	OutputBytes int64 // the part of Bytes that outputs take
 }
 
 // Published holds the state that the writer has published. It is safe for concurrent use.
@@ -68,7 +68,7 @@ func (p *Published) Counts() store.Counts {
 
 // LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
 // stored.
-func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
+func (p *Published) LastEvent() (lastSeq int64, newerStored <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.newEvent == nil {
@@ -84,13 +84,13 @@ func (p *Published) ReservingNode(seq int64) (node int64) {
 }
 
 // UserBytes returns how many bytes the jobs of a user hold.
-func (p *Published) UserBytes(uid int) int64 { return p.usageOf(uid).Bytes }
+func (p *Published) UserBytes(uid int) int64 { return p.userUsage(uid).Bytes }
 
-// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, in descending order of these bytes.
-func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
+// UsersOverBytes lists the users whose jobs hold more than maxBytes bytes, in descending order of these bytes.
+func (p *Published) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
 	list = readState(p, func(s *State) []store.UserBytes {
 		for uid, u := range s.Usage {
-			if u.Bytes > keep {
+			if u.Bytes > maxBytes {
 				list = append(list, store.UserBytes{UID: uid, Bytes: u.Bytes})
 			}
 		}
@@ -100,7 +100,7 @@ func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-func (p *Published) usageOf(uid int) Usage {
+func (p *Published) userUsage(uid int) Usage {
 	return readState(p, func(s *State) Usage { return s.Usage[uid] })
 }
 

@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// job reads the job that the given WHERE clause selects. found is false if no job matches. reserved holds the
-// fences of leases that the jobs' rows do not contain yet.
-func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
-	err error) {
-	found, err = database.First(r, func(r database.Row) {
+// job reads the job that the given WHERE clause selects. found is false if no job matches. reservedFences
+// holds the fences of leases that the jobs' rows do not contain yet.
+func (r *Reader) job(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
+	j queue.Job, found bool, err error) {
+	found, err = database.FirstRow(r, func(r database.Row) {
 		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
-	}, `SELECT `+columns+` FROM jobs `+where, args...)
+	}, `SELECT `+columns+` FROM jobs `+whereClause, args...)
 	if j.State.Runnable() {
-		j.Fence = max(j.Fence, reserved[j.Seq])
+		j.Fence = max(j.Fence, reservedFences[j.Seq])
 	}
 	if err == nil && j.State == queue.Blocked {
 		j.DependsOn, err = r.dependenciesOf(j.Seq)
@@ -33,16 +33,16 @@ func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...an
 
 // knownJob reads a job that the same read has found before. If columns contains placeholders, args are their
 // arguments.
-func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
-	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, append(args, seq)...)
+func (r *Reader) knownJob(reservedFences map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
+	j, found, err := r.job(reservedFences, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
 		err = database.DamageError(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
 
-// byID reads the given columns of a job by its id.
-func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+// jobByID reads the given columns of a job by its id.
+func (s *Reads) jobByID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		reserved := s.reservedFences()
 		got, found, err := r.job(reserved, columns, `WHERE `+HasIDCondition, HasIDArgs(id)...)
@@ -59,28 +59,28 @@ func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err 
 
 // Get reads a job by its id, without env and stdin.
 func (s *Reads) Get(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, records.JobColumns)
+	return s.jobByID(ctx, id, records.JobColumns)
 }
 
 // GetFull reads a job by its id, with env and stdin.
 func (s *Reads) GetFull(ctx context.Context, id string) (queue.Job, error) {
-	return s.byID(ctx, id, records.WholeColumns)
+	return s.jobByID(ctx, id, records.WholeColumns)
 }
 
 // History reads a page of a job's attempts, without their output.
-func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
+func (s *Reads) History(ctx context.Context, seq int64, beforeNumber, limit int) (list []queue.Attempt, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
-	if before <= 0 {
-		before = math.MaxInt64
+	if beforeNumber <= 0 {
+		beforeNumber = math.MaxInt64
 	}
 	err = s.Read(ctx, func(r *Reader) error {
 		last, plain, err := r.jobAttempt(seq)
 		if err != nil {
 			return err
 		}
-		if plain && last.Number < before {
+		if plain && last.Number < beforeNumber {
 			if list = append(list, last); len(list) == limit {
 				return nil
 			}
@@ -94,7 +94,7 @@ func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list
 			list = append(list, a)
 			return len(list) < limit, nil
 		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq,
-			int64(before), int64(limit))
+			int64(beforeNumber), int64(limit))
 	})
 	slices.Reverse(list)
 	return list, err
@@ -115,7 +115,7 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 		if n == 0 {
 			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
 		}
-		found, err := database.First(r, func(r database.Row) {
+		found, err := database.FirstRow(r, func(r database.Row) {
 			a = records.ReadAttempt(r)
 			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptColumnCount)), r.Text(
 				records.AttemptColumnCount+1),
@@ -132,7 +132,7 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 // jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
 // row. It returns an error if the job does not exist.
 func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
-	there, err := database.First(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
+	there, err := database.FirstRow(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
 		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
 		err = MissingJobError(r.Statements, seq)
@@ -140,9 +140,9 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	return a, found, err
 }
 
-// maxScanned limits the jobs that one page reads if no index matches the filter. The page then ends early, and
+// maxScannedJobs limits the jobs that one page reads if no index matches the filter. The page then ends early, and
 // its Next says where the next page continues.
-const maxScanned = 10_000
+const maxScannedJobs = 10_000
 
 func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPageRows {
@@ -175,15 +175,16 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 
 // ListRefs reads a page of references to the jobs that a filter selects.
 func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
-	err = s.withSelectedRefs(ctx, f, func(_ *Reader, got store.RefPage) error {
-		selected = got
+	err = s.withSelectedRefs(ctx, f, func(_ *Reader, page store.RefPage) error {
+		selected = page
 		return nil
 	})
 	return selected, err
 }
 
 // withSelectedRefs calls the callback with a page of references, inside the read transaction that found them.
-func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
+func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
+	handlePage func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -211,7 +212,7 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(
 			selected.Refs = selected.Refs[:f.Limit]
 			selected.Next = selected.Refs[f.Limit-1].Seq
 		}
-		return take(r, selected)
+		return handlePage(r, selected)
 	})
 }
 
@@ -219,8 +220,8 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(
 // more than small ones, and jobs with damaged settings are found too.
 type matcher struct {
 	store.Filter
-	glob  func(id string) bool
-	parts [][]byte // each label in the form that it has in a job's JSON
+	idMatches     func(id string) bool
+	encodedLabels [][]byte // each label in the form that it has in a job's JSON
 }
 
 func newMatcher(f store.Filter) (m matcher, err error) {
@@ -231,9 +232,9 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	if m.BeforeSeq == 0 {
 		m.BeforeSeq = math.MaxInt64
 	}
-	m.glob = func(string) bool { return true }
+	m.idMatches = func(string) bool { return true }
 	if f.Glob != "" {
-		if m.glob, err = queue.Glob(f.Glob); err != nil {
+		if m.idMatches, err = queue.Glob(f.Glob); err != nil {
 			return m, err
 		}
 	}
@@ -242,7 +243,7 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 		if err != nil {
 			return m, err
 		}
-		m.parts = append(m.parts, raw[1:len(raw)-1])
+		m.encodedLabels = append(m.encodedLabels, raw[1:len(raw)-1])
 	}
 	return m, nil
 }
@@ -250,12 +251,12 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 // matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises result.Next to the seq at which it stopped.
 func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
-	from, args := `WHERE`, []any{records.BoolToInt(len(m.parts) > 0)}
+	from, args := `WHERE`, []any{records.BoolToInt(len(m.encodedLabels) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	scanned, selected, more := 0, 0, true
-	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
+	for piece, before := min(maxScannedJobs, max(r.ReadLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
 		rows := 0
 		err := r.Query(func(r database.Row) (bool, error) {
 			if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
@@ -270,7 +271,7 @@ func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage
 					UID: int(r.Num(3))})
 				selected++
 			}
-			if more = selected <= m.Limit && scanned < maxScanned; !more {
+			if more = selected <= m.Limit && scanned < maxScannedJobs; !more {
 				result.Next = max(result.Next, before)
 			}
 			return more, nil
@@ -294,16 +295,16 @@ func (m *matcher) matches(r database.Row) bool {
 	if at := queue.Millis(cmp.Or(r.Num(5), r.Num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
 		return false
 	}
-	return m.hasLabels(r.View(6)) && m.glob(r.Text(1))
+	return m.hasLabels(r.View(6)) && m.idMatches(r.Text(1))
 }
 
 // hasLabels reports whether the JSON of a job's labels contains all labels of the filter. A search for their
 // bytes excludes most other jobs before any JSON is decoded.
 func (m *matcher) hasLabels(raw []byte) bool {
-	if len(m.parts) == 0 {
+	if len(m.encodedLabels) == 0 {
 		return true
 	}
-	for _, part := range m.parts {
+	for _, part := range m.encodedLabels {
 		if !bytes.Contains(raw, part) {
 			return false
 		}
@@ -346,7 +347,7 @@ func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err 
 
 // Events returns the events after a sequence number.
 // See docs/decisions/0019.
-func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+func (s *Reads) Events(ctx context.Context, afterSeq int64, limit int) (list []queue.Event, err error) {
 	// Leave out events after the last published one: they are committed, but the counts do not include them yet.
 	last, _ := s.LastEvent()
 	err = s.Read(ctx, func(r *Reader) error {
@@ -364,7 +365,7 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 			list = append(list, e)
 			return true, nil
 		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events
-			WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
+			WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, afterSeq, last, int64(limit))
 	})
 	return list, err
 }

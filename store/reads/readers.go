@@ -15,20 +15,20 @@ import (
 
 // readerPool is a pool of connections for reading.
 type readerPool struct {
-	open      func() (database.ReadConn, error)
+	openConn  func() (database.ReadConn, error)
 	closedErr error                  // error that reads return after close
 	slots     chan struct{}          // semaphore: one element for each connection in use
 	closed    chan struct{}          // closed by the method close
-	idle      chan database.ReadConn // the open connections that are not in use
+	idleConns chan database.ReadConn // the open connections that are not in use
 }
 
 // MaxReaders is the maximum number of concurrent reads.
 const MaxReaders = 4
 
-// newReaders returns a pool that creates its connections with the function open.
-func newReaders(open func() (database.ReadConn, error), closedErr error) *readerPool {
-	return &readerPool{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
-		closed: make(chan struct{}), idle: make(chan database.ReadConn, MaxReaders)}
+// newReaders returns a pool that creates its connections with openConn.
+func newReaders(openConn func() (database.ReadConn, error), closedErr error) *readerPool {
+	return &readerPool{openConn: openConn, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
+		closed: make(chan struct{}), idleConns: make(chan database.ReadConn, MaxReaders)}
 }
 
 // take waits for a free connection, and opens one if necessary.
@@ -44,23 +44,23 @@ func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 		return nil, r.closedErr
 	}
 	select {
-	case c := <-r.idle:
+	case c := <-r.idleConns:
 		return c, nil
 	default:
 	}
-	c, err := r.open()
+	c, err := r.openConn()
 	if err != nil {
 		<-r.slots
 	}
 	return c, err
 }
 
-// put returns a connection to the pool. If sound is false, it closes the connection instead.
-func (r *readerPool) put(c database.ReadConn, sound bool) {
-	if sound {
-		r.idle <- c
+// put returns a connection to the pool. If reusable is false, it closes the connection instead.
+func (r *readerPool) put(c database.ReadConn, reusable bool) {
+	if reusable {
+		r.idleConns <- c
 	} else {
-		c.Close() // ignore an error: the caller has reported why the connection is not sound
+		c.Close() // ignore an error: the caller has reported why the connection is not reusable
 	}
 	<-r.slots
 }
@@ -71,8 +71,8 @@ func (r *readerPool) close() (err error) {
 	for range MaxReaders {
 		r.slots <- struct{}{}
 	}
-	close(r.idle)
-	for c := range r.idle {
+	close(r.idleConns)
+	for c := range r.idleConns {
 		err = errors.Join(err, c.Close())
 	}
 	return err
@@ -85,7 +85,7 @@ type Database interface {
 	OpenReader() (database.ReadConn, error)
 	// ReadTimeout returns how long a read may take now, and ReadTimeoutError the error for a read that took longer.
 	ReadTimeout() time.Duration
-	ReadTimeoutError(budget time.Duration) error
+	ReadTimeoutError(timeLimit time.Duration) error
 	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
 	// of each read.
 	CheckReadable() error
@@ -121,57 +121,58 @@ type Reader struct {
 }
 
 // Query executes a query. It returns an error instead if the context of the read has ended.
-func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+func (r *Reader) Query(handleRow func(r database.Row) (hasMore bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	return r.Statements.Query(each, sql, args...)
+	return r.Statements.Query(handleRow, sql, args...)
 }
 
 // QueryNumber returns the integer in the first row of a query, or 0 if there is no row.
 func (r *Reader) QueryNumber(sql string, args ...any) (int64, error) {
-	return database.Number(r, sql, args...)
+	return database.QueryNumber(r, sql, args...)
 }
 
-// Read calls f with a connection for reading. The read has a time limit, because a long read keeps the
+// Read calls read with a connection for reading. The read has a time limit, because a long read keeps the
 // write-ahead log from being restarted. The limit does not include the wait for a free connection; that wait
 // ends with ctx at the latest.
-func (s *Reads) Read(ctx context.Context, f func(*Reader) error) (err error) {
+func (s *Reads) Read(ctx context.Context, read func(*Reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)
 		if err != nil {
 			return s.database.ConvertReadError(err)
 		}
-		lost, err := s.readWith(ctx, c, f)
+		lost, err := s.readWith(ctx, c, read)
 		if !lost || try == MaxReaders {
 			return err
 		}
 	}
 }
 
-// readWith calls f with a connection and returns the connection to the pool. lost reports that the connection
-// was lost before anything was read.
-func (s *Reads) readWith(ctx context.Context, c database.ReadConn, f func(*Reader) error) (lost bool, err error) {
+// readWith calls read with a connection and returns the connection to the pool. connLost reports that the
+// connection was lost before anything was read.
+func (s *Reads) readWith(ctx context.Context, c database.ReadConn, read func(*Reader) error) (
+	connLost bool, err error) {
 	budget := s.database.ReadTimeout()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	release := c.InterruptWhenDone(within)
 	if err = c.BeginReading(); err == nil {
-		err = f(&Reader{c, within})
+		err = read(&Reader{c, within})
 	} else {
-		lost = within.Err() == nil
+		connLost = within.Err() == nil
 	}
 	release()
 	if changed := s.database.CheckReadable(); changed != nil {
 		err = changed
 	}
 	ended := c.EndReading()
-	s.readers.put(c, ended == nil && !lost)
+	s.readers.put(c, ended == nil && !connLost)
 	if err != nil && within.Err() != nil && c.IsInterruption(err) {
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return false, s.database.ReadTimeoutError(budget)
 	}
-	return lost, s.database.ConvertReadError(err)
+	return connLost, s.database.ConvertReadError(err)
 }

@@ -12,17 +12,18 @@ import (
 )
 
 // Schedule returns a schedule and its newest occurrence records.
-func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
-	err error) {
+func (s *Reads) Schedule(ctx context.Context, name string) (
+	schedule store.Schedule, occurrences []store.OccurrenceRecord, err error,
+) {
 	err = s.Read(ctx, func(r *Reader) error {
-		there, err := r.schedule(name, &found)
+		there, err := r.schedule(name, &schedule)
 		if err != nil {
 			return err
 		}
 		if !there {
 			return NoScheduleError(name)
 		}
-		runs, err = database.Rows(r, func(r database.Row) store.OccurrenceRecord {
+		occurrences, err = database.Rows(r, func(r database.Row) store.OccurrenceRecord {
 			run := store.OccurrenceRecord{OccurrenceAt: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
 				Outcome: store.Outcome(r.Text(2)), JobSeq: r.Num(3), JobID: r.Text(4), Note: r.Text(7)}
 			if r.Num(5) == 0 {
@@ -33,17 +34,17 @@ func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule
 			INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
 		return err
 	})
-	return found, runs, err
+	return schedule, occurrences, err
 }
 
 // schedule reads a schedule into s, and reports whether it exists.
 func (r *Reader) schedule(name string, s *store.Schedule) (found bool, err error) {
-	return database.First(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
+	return database.FirstRow(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
 		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
 }
 
 // Schedules returns a page of schedules, sorted by name.
-func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (list []store.Schedule, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		bytes := 0
@@ -51,64 +52,66 @@ func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []
 			list = append(list, records.ReadSchedule(r, false))
 			bytes += len(r.View(records.ScheduleDraftColumn))
 			return len(list) < limit && bytes < store.MaxPageBytes, nil
-		}, `SELECT `+records.ScheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
+		}, `SELECT `+records.ScheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`,
+			afterName, int64(limit))
 	})
 	return list, err
 }
 
-// maxDueRead limits how many due schedules one call reads. A call reads more than it returns, so that users can take
-// turns. See docs/decisions/0014.
-const maxDueRead = 10_000
+// maxDueSchedulesRead limits how many due schedules one call reads. A call reads more than it returns, so that users
+// can take turns. See docs/decisions/0014.
+const maxDueSchedulesRead = 10_000
 
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
-func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
-	err error) {
+func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
+	dueSchedules []store.Schedule, untilNext time.Duration, err error,
+) {
 	err = s.Read(ctx, func(r *Reader) error {
 		now := s.Now()
-		due, next = nil, time.Hour
+		dueSchedules, untilNext = nil, time.Hour
 		type named struct {
-			name string
-			turn int // number of earlier schedules of the same user
+			name     string
+			userTurn int // number of earlier schedules of the same user
 		}
-		var list []named
+		var candidates []named
 		turns := map[int64]int{} // number of schedules that each user has had until now, by uid
 		add := func(r database.Row) (bool, error) {
-			list = append(list, named{r.Text(0), turns[r.Num(1)]})
+			candidates = append(candidates, named{r.Text(0), turns[r.Num(1)]})
 			turns[r.Num(1)]++
-			return len(list) < maxDueRead, nil
+			return len(candidates) < maxDueSchedulesRead, nil
 		}
-		if boot != "" {
+		if bootID != "" {
 			for _, other := range []string{`boot < ?`, `boot > ?`} {
 				if err := r.Query(add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot
-					WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDueRead)); err != nil {
+					WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, bootID, int64(maxDueSchedulesRead)); err != nil {
 					return err
 				}
 			}
 		}
 		err := r.Query(func(r database.Row) (bool, error) {
 			if at := queue.Millis(r.Num(2)); at > now {
-				next = min(next, time.Duration(at-now)*time.Millisecond)
+				untilNext = min(untilNext, time.Duration(at-now)*time.Millisecond)
 				return false, nil
 			}
 			return add(r)
 		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due
-			WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDueRead))
-		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
-		for _, one := range list[:min(len(list), limit)] {
+			WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDueSchedulesRead))
+		slices.SortStableFunc(candidates, func(a, b named) int { return a.userTurn - b.userTurn })
+		for _, one := range candidates[:min(len(candidates), limit)] {
 			if err == nil {
 				var schedule store.Schedule
 				var found bool
 				if found, err = r.schedule(one.name, &schedule); found {
-					due = append(due, schedule)
+					dueSchedules = append(dueSchedules, schedule)
 				}
 			}
 		}
 		return err
 	})
-	if len(due) == limit {
-		next = 0
+	if len(dueSchedules) == limit {
+		untilNext = 0
 	}
-	return due, next, err
+	return dueSchedules, untilNext, err
 }
 
 // NoScheduleError returns the error for a schedule that does not exist.

@@ -30,7 +30,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		}
 		screen = store.Screen{}
 		for _, part := range []struct {
-			into *[]queue.Job
+			dest *[]queue.Job
 			read func(r *Reader, rows int) ([]rules.Position, error)
 		}{
 			{&screen.Running, firstJobsOfStates(queue.Processing)},
@@ -51,10 +51,10 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 				if err != nil {
 					return err
 				}
-				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartBytes && len(*part.into) > 0 {
+				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartBytes && len(*part.dest) > 0 {
 					break
 				}
-				*part.into = append(*part.into, j)
+				*part.dest = append(*part.dest, j)
 			}
 		}
 		return nil
@@ -86,7 +86,7 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
 // jobs. For each job, the statement selects a sort key, which the result contains as Rank, and the job's number.
-func mergeFirstJobs(sql string, argLists [][]any, order func(a, b rules.Position) int) func(*Reader, int) (
+func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*Reader, int) (
 	[]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {
 		for _, args := range argLists {
@@ -98,7 +98,7 @@ func mergeFirstJobs(sql string, argLists [][]any, order func(a, b rules.Position
 			}
 			list = append(list, part...)
 		}
-		slices.SortFunc(list, order)
+		slices.SortFunc(list, compare)
 		return list[:min(len(list), rows)], nil
 	}
 }

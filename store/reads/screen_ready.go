@@ -14,8 +14,8 @@ import (
 // as an additional lane.
 type readyLane struct {
 	rules.ClosedListKey            // the queue and the user
-	id                  int64      // id of the lane; 0 if list already contains all its jobs
-	list                []readyJob // the next jobs of the lane, at least one
+	id                  int64      // id of the lane; 0 if jobs already contains all its jobs
+	jobs                []readyJob // the next jobs of the lane, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -29,38 +29,38 @@ const readyJobsPerQuery = 20
 
 // readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
 // no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
-func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.Position, error) {
+func (s *Reads) readyJobs(reservedFences map[int64]int64) func(*Reader, int) ([]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {
-		lanes, err := r.claimedLanes(reserved, rows)
+		lanes, err := r.claimedLanes(reservedFences, rows)
 		if err != nil {
 			return nil, err
 		}
 		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.ClosedListKey]int64{}}
-		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
+		if list, err = r.takeTurns(lanes, &turns, rows, reservedFences); err != nil || len(list) == rows {
 			return list, err
 		}
-		if lanes, err = r.readyLanes(reserved); err != nil {
+		if lanes, err = r.readyLanes(reservedFences); err != nil {
 			return nil, err
 		}
 		turns.lastTurns, turns.claims = s.lastTurns(), map[rules.ClosedListKey]int64{}
-		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
+		others, err := r.takeTurns(lanes, &turns, rows-len(list), reservedFences)
 		return append(list, others...), err
 	}
 }
 
 // takeTurns reads up to limit jobs of the lanes, in the order of the users' turns.
 func (r *Reader) takeTurns(
-	lanes []*readyLane, turns *turnOrder, limit int, reserved map[int64]int64,
+	lanes []*readyLane, turns *turnOrder, limit int, reservedFences map[int64]int64,
 ) (list []rules.Position, err error) {
 	for len(list) < limit && len(lanes) > 0 && err == nil {
 		at := turns.nextLane(lanes)
 		l := lanes[at]
-		job := l.list[0].Position
+		job := l.jobs[0].Position
 		list = append(list, job)
-		if l.list = l.list[1:]; len(l.list) == 0 && l.id != 0 {
-			err = r.readNextJobs(l, job, readyJobsPerQuery, reserved)
+		if l.jobs = l.jobs[1:]; len(l.jobs) == 0 && l.id != 0 {
+			err = r.readNextJobs(l, job, readyJobsPerQuery, reservedFences)
 		}
-		if len(l.list) == 0 {
+		if len(l.jobs) == 0 {
 			lanes = slices.Delete(lanes, at, at+1)
 		}
 	}
@@ -69,11 +69,11 @@ func (r *Reader) takeTurns(
 
 // claimedLanes returns the lanes of the claimed jobs that have not started. Of the jobs that have left their lanes,
 // it reads at most the given number.
-func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
+func (r *Reader) claimedLanes(reservedFences map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
-		columns  = `queue, uid, rank, seq, priority, place`
-		laneless = 3
-		inLane   = 1
+		columns       = `queue, uid, rank, seq, priority, place`
+		lanelessPlace = 3
+		inLanePlace   = 1
 	)
 	byName := map[rules.ClosedListKey]*readyLane{}
 	add := func(place int64) func(database.Row) {
@@ -87,49 +87,49 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 				l = &readyLane{ClosedListKey: name}
 				byName[name], lanes = l, append(lanes, l)
 			}
-			l.list = append(l.list, readyJob{rules.Position{Rank: r.Num(2), Seq: r.Num(3)}, r.Num(4)})
+			l.jobs = append(l.jobs, readyJob{rules.Position{Rank: r.Num(2), Seq: r.Num(3)}, r.Num(4)})
 		}
 	}
-	err = database.Each(r, add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
+	err = database.EachRow(r, add(lanelessPlace), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
-	if err == nil && len(reserved) > 0 {
-		err = database.Each(r, add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
-			database.JoinNumbers(maps.Keys(reserved)))
+	if err == nil && len(reservedFences) > 0 {
+		err = database.EachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
+			database.JoinNumbers(maps.Keys(reservedFences)))
 	}
 	for _, l := range lanes {
-		slices.SortFunc(l.list, func(a, b readyJob) int { return a.Compare(b.Position) })
+		slices.SortFunc(l.jobs, func(a, b readyJob) int { return a.Compare(b.Position) })
 	}
 	return lanes, err
 }
 
 // readyLanes returns up to MaxScreenLanes lanes that contain unclaimed jobs, each with its first unclaimed job.
-func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
+func (r *Reader) readyLanes(reservedFences map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{}
 		var found bool
-		found, err = database.First(r, func(r database.Row) { l.id, l.Queue, l.UID = r.Num(0), r.Text(1), int(r.Num(2)) },
+		found, err = database.FirstRow(r, func(r database.Row) { l.id, l.Queue, l.UID = r.Num(0), r.Text(1), int(r.Num(2)) },
 			`SELECT lane, queue, uid FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ?
 				ORDER BY lane, rank, seq LIMIT 1`, last)
 		if err != nil || !found {
 			break
 		}
 		last = l.id
-		if err = r.readNextJobs(l, rules.StartPosition, 1, reserved); len(l.list) > 0 {
+		if err = r.readNextJobs(l, rules.StartPosition, 1, reservedFences); len(l.jobs) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
 	return lanes, err
 }
 
-// readNextJobs reads the next unclaimed jobs of a lane into l.list. If the list stays empty, there are no more.
-func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
-	for end := false; !end && len(l.list) == 0; limit = readyJobsPerQuery {
+// readNextJobs reads the next unclaimed jobs of a lane into l.jobs. If l.jobs stays empty, there are no more.
+func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reservedFences map[int64]int64) error {
+	for end := false; !end && len(l.jobs) == 0; limit = readyJobsPerQuery {
 		n := 0
-		err := database.Each(r, func(r database.Row) {
+		err := database.EachRow(r, func(r database.Row) {
 			n++
 			after = rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
-			if _, claimed := reserved[after.Seq]; !claimed {
-				l.list = append(l.list, readyJob{after, r.Num(2)})
+			if _, claimed := reservedFences[after.Seq]; !claimed {
+				l.jobs = append(l.jobs, readyJob{after, r.Num(2)})
 			}
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
 			WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
@@ -162,7 +162,7 @@ func (t *turnOrder) lastTurn(l *readyLane) int64 {
 // nextLane returns the index of the lane whose first job is next, and counts its claim. The list lanes must not
 // be empty.
 func (t *turnOrder) nextLane(lanes []*readyLane) int {
-	before := func(i, j int) bool { return lanes[j].list[0].After(lanes[i].list[0].Position) }
+	before := func(i, j int) bool { return lanes[j].jobs[0].After(lanes[i].jobs[0].Position) }
 	first := 0
 	for i := range lanes {
 		if before(i, first) {
@@ -184,7 +184,7 @@ func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	best := first
 	for _, i := range bestOf {
 		turn, bestTurn := t.lastTurn(lanes[i]), t.lastTurn(lanes[best])
-		if lanes[i].list[0].priority == lanes[first].list[0].priority &&
+		if lanes[i].jobs[0].priority == lanes[first].jobs[0].priority &&
 			(turn < bestTurn || turn == bestTurn && before(i, best)) {
 			best = i
 		}

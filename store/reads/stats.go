@@ -19,9 +19,9 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	}
 	g, since, until := f.Range(s.Now())
 	err = s.Read(ctx, func(r *Reader) error {
-		var upto [store.Day + 1]queue.Millis
-		_, err := database.First(r, func(r database.Row) {
-			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
+		var aggregatedUntil [store.Day + 1]queue.Millis
+		_, err := database.FirstRow(r, func(r database.Row) {
+			aggregatedUntil[store.Hour], aggregatedUntil[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
 		}, `SELECT hours_upto, days_upto FROM meta`)
 		if err != nil {
 			return err
@@ -29,7 +29,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		out = store.Stats{Grain: g, Since: since, Until: until}
 		queues := map[string]*store.AttemptStatistics{}
 		if f.AllTime {
-			if err := r.readAllTimeStatistics(upto[store.Hour], queues); err != nil {
+			if err := r.readAllTimeStatistics(aggregatedUntil[store.Hour], queues); err != nil {
 				return err
 			}
 			out.Queues = sortedByName(queues)
@@ -39,7 +39,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		for fine := store.Minute; fine <= g && before > since; fine++ { // recent periods have a finer grain
 			from := since
 			if fine < g {
-				from = max(since, upto[fine+1])
+				from = max(since, aggregatedUntil[fine+1])
 			}
 			if err := r.readStatistics(fine, from, before, f, &out, queues); err != nil {
 				return err
@@ -56,26 +56,26 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 // readAllTimeStatistics reads the all-time statistics: the stored sums, and the minutes that they lack. The
 // parameter since is the start of these minutes.
 func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*store.AttemptStatistics) error {
-	return database.Each(r, func(r database.Row) {
-		var one store.AttemptStatistics
-		records.ReadStatistics(r, &one)
-		records.AddStatistics(queues, records.AllTimeName(r), &one)
+	return database.EachRow(r, func(r database.Row) {
+		var statistics store.AttemptStatistics
+		records.ReadStatistics(r, &statistics)
+		records.AddStatistics(queues, records.AllTimeName(r), &statistics)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
 
-// readStatistics reads, newest first, the statistics of grain g for the periods that begin in the range [from,
-// before).
-func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
-	queues map[string]*store.AttemptStatistics) error {
-	return database.Each(r, func(r database.Row) {
-		var one store.AttemptStatistics
-		records.ReadStatistics(r, &one)
+// readStatistics reads, newest first, the statistics of grain g for the periods that begin in the range
+// [firstPeriod, endPeriod).
+func (r *Reader) readStatistics(g store.Grain, firstPeriod, endPeriod queue.Millis, f store.StatsFilter,
+	out *store.Stats, queues map[string]*store.AttemptStatistics) error {
+	return database.EachRow(r, func(r database.Row) {
+		var statistics store.AttemptStatistics
+		records.ReadStatistics(r, &statistics)
 		name := r.Text(0)
 		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
 			name = store.OtherQueues
 		}
-		records.AddStatistics(queues, name, &one)
+		records.AddStatistics(queues, name, &statistics)
 		if !f.WithPeriods {
 			return
 		}
@@ -83,10 +83,10 @@ func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f stor
 		if n := len(out.Periods); n == 0 || out.Periods[n-1].StartTime != at {
 			out.Periods = append(out.Periods, store.PeriodStatistics{StartTime: at})
 		}
-		out.Periods[len(out.Periods)-1].Add(&one)
+		out.Periods[len(out.Periods)-1].Add(&statistics)
 	}, `SELECT `+records.StatisticsColumns+`, at FROM figures
 		WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
-		int64(g), int64(from), int64(before), f.Queue, f.Queue)
+		int64(g), int64(firstPeriod), int64(endPeriod), f.Queue, f.Queue)
 }
 
 // sortedByName lists statistics by queue name, with store.OtherQueues last.

@@ -36,9 +36,9 @@ func (s *StagedJob) Append(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var after []byte
+	var encodedDependencies []byte
 	if len(j.DependsOn) > 0 {
-		if after, err = json.Marshal(j.DependsOn); err != nil {
+		if encodedDependencies, err = json.Marshal(j.DependsOn); err != nil {
 			return nil, err
 		}
 	}
@@ -47,18 +47,18 @@ func (s *StagedJob) Append(b []byte) ([]byte, error) {
 		int64(j.OnDependencyFailure), int64(j.HookEvents)} {
 		b = binary.AppendVarint(b, n)
 	}
-	for _, text := range []string{s.ID, s.Labels, s.Terms, s.Input, j.Queue, demands, string(after)} {
+	for _, text := range []string{s.ID, s.Labels, s.Terms, s.Input, j.Queue, demands, string(encodedDependencies)} {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
-	var head [binary.MaxVarintLen64 + crc32.Size]byte
-	size := binary.PutUvarint(head[:], uint64(len(b)-at))
-	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(b[at:], castagnoli()))
-	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
+	var header [binary.MaxVarintLen64 + crc32.Size]byte
+	size := binary.PutUvarint(header[:], uint64(len(b)-at))
+	binary.LittleEndian.PutUint32(header[size:], crc32.Checksum(b[at:], castagnoli()))
+	return slices.Insert(b, at, header[:size+crc32.Size]...), nil
 }
 
-// ReadFrame reads all readable jobs of a frame. complete reports whether all jobs were readable.
-func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
-	complete = true
+// ReadFrame reads all readable jobs of a frame. isComplete reports whether all jobs were readable.
+func ReadFrame(b []byte) (jobs []StagedJob, isComplete bool) {
+	isComplete = true
 	for len(b) > 0 {
 		n, size := binary.Uvarint(b)
 		if size <= 0 || len(b)-size < 4 || n > uint64(len(b)-size-4) {
@@ -68,39 +68,39 @@ func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
 		b = b[size+4+int(n):]
 		f, ok := readStagedJob(body)
 		if !ok || crc32.Checksum(body, castagnoli()) != sum {
-			complete = false
+			isComplete = false
 			continue
 		}
 		jobs = append(jobs, f)
 	}
-	return jobs, complete
+	return jobs, isComplete
 }
 
-func readStagedJob(b []byte) (f StagedJob, ok bool) {
+func readStagedJob(b []byte) (job StagedJob, ok bool) {
 	var numbers [8]int64
 	for i := range numbers {
 		n, size := binary.Varint(b)
 		if size <= 0 {
-			return f, false
+			return job, false
 		}
 		numbers[i], b = n, b[size:]
 	}
-	var list [7]string
-	for i := range list {
+	var texts [7]string
+	for i := range texts {
 		n, size := binary.Uvarint(b)
 		if size <= 0 || n > uint64(len(b)-size) {
-			return f, false
+			return job, false
 		}
-		list[i], b = string(b[size:size+int(n)]), b[size+int(n):]
+		texts[i], b = string(b[size:size+int(n)]), b[size+int(n):]
 	}
-	var after []queue.Dependency
-	if list[6] != "" && json.Unmarshal([]byte(list[6]), &after) != nil {
-		return f, false
+	var dependencies []queue.Dependency
+	if texts[6] != "" && json.Unmarshal([]byte(texts[6]), &dependencies) != nil {
+		return job, false
 	}
 	return StagedJob{numbers[0], queue.Job{
-		Queue: list[4], Demands: DecodeDemands([]byte(list[5])), DependsOn: after,
+		Queue: texts[4], Demands: DecodeDemands([]byte(texts[5])), DependsOn: dependencies,
 		OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]),
 		RunAt: queue.Millis(numbers[3]),
 		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), HookEvents: queue.HookEvents(numbers[7]),
-	}, list[0], Texts{list[1], list[2], list[3]}}, len(b) == 0
+	}, texts[0], Texts{texts[1], texts[2], texts[3]}}, len(b) == 0
 }

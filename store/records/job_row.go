@@ -8,8 +8,8 @@ import (
 )
 
 // ColumnsOf returns the columns of the table jobs to read for a ReadScope.
-func ColumnsOf(part rules.ReadScope) string {
-	return [...]string{HeadColumns, JobColumns, WholeColumns}[part]
+func ColumnsOf(scope rules.ReadScope) string {
+	return [...]string{HeadColumns, JobColumns, WholeColumns}[scope]
 }
 
 // RowArgs returns the arguments of the statement with which engine.Tx.Put writes a job's row, in the order of
@@ -19,8 +19,8 @@ func RowArgs(j *rules.Job) []any {
 	if j.NewError != nil {
 		newError = *j.NewError
 	}
-	const room = 10 // capacity for the arguments that callers append
-	return append(make([]any, 0, 36+room),
+	const spareCapacity = 10 // capacity for the arguments that callers append
+	return append(make([]any, 0, 36+spareCapacity),
 		int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts),
 		int64(j.StartedAttempts), int64(j.Deferrals), int64(j.Shortages), int64(j.RunnerCrashes), BoolToInt(
 			j.NeedsIsolation), j.Fence,
@@ -31,11 +31,11 @@ func RowArgs(j *rules.Job) []any {
 }
 
 // EncodeDemands returns demands as a job's row stores them.
-func EncodeDemands(list []queue.Demand) (string, error) {
-	if len(list) == 0 {
+func EncodeDemands(demands []queue.Demand) (string, error) {
+	if len(demands) == 0 {
 		return "", nil
 	}
-	text, err := json.Marshal(list)
+	text, err := json.Marshal(demands)
 	return string(text), err
 }
 

@@ -82,11 +82,11 @@ func (t *Texts) Size(dependencies int) int64 {
 	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// TotalSize returns how many bytes jobs made of the drafts count for in their user's quota. list holds the encoded
+// TotalSize returns how many bytes jobs made of the drafts count for in their user's quota. texts holds the encoded
 // texts of each draft.
-func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
-	for i := range list {
-		n += list[i].Size(len(drafts[i].DependsOn))
+func TotalSize(drafts []queue.Job, texts []Texts) (n int64) {
+	for i := range texts {
+		n += texts[i].Size(len(drafts[i].DependsOn))
 	}
 	return n
 }
@@ -133,10 +133,10 @@ func (t *Texts) InlineInput() any {
 	return t.Input
 }
 
-// readTexts decodes a job's labels and settings and, if whole is set, its input.
-func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
+// readTexts decodes a job's labels and settings and, if withInput is set, its input.
+func readTexts(r database.Row, withInput bool, terms *queue.Execution) error {
 	err := decodeObject(r.View(headColumnCount+2), terms)
-	if whole && err == nil {
+	if withInput && err == nil {
 		if input := r.View(headColumnCount + 3); len(input) > 0 {
 			err = decodeObject(input, terms)
 		}
@@ -194,14 +194,14 @@ func readProgress(text []byte) *queue.Progress {
 
 // DecodeDemands decodes what EncodeDemands wrote. If the text is damaged, it returns a demand for a lock that
 // is never free, because the job must not start without its gates.
-func DecodeDemands(text []byte) (list []queue.Demand) {
+func DecodeDemands(text []byte) (demands []queue.Demand) {
 	if len(text) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 || queue.CheckDemands(list) != nil {
+	if err := json.Unmarshal(text, &demands); err != nil || len(demands) == 0 || queue.CheckDemands(demands) != nil {
 		return []queue.Demand{{Kind: queue.GateLock}}
 	}
-	return list
+	return demands
 }
 
 // ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it

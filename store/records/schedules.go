@@ -20,12 +20,12 @@ const (
 )
 
 // ReadSchedule reads a schedule from a row. If the texts of the schedule are damaged, Damaged is true and Note
-// contains the reason. whole says whether the row has all columns.
-func ReadSchedule(r database.Row, whole bool) store.Schedule {
+// contains the reason. hasAllColumns is true for a row with WholeScheduleColumns.
+func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 	n, t := r.Num, r.Text
 	s := store.Schedule{
-		Name: t(0), Generation: n(1), UID: int(n(2)), Cron: t(3), TimeZone: t(4), Jitter: time.Duration(
-			n(5)) * time.Millisecond,
+		Name: t(0), Generation: n(1), UID: int(n(2)), Cron: t(3), TimeZone: t(4),
+		Jitter:  time.Duration(n(5)) * time.Millisecond,
 		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, BootID: t(9),
 		CreatedAt: queue.Millis(n(10)), LastAt: queue.Millis(n(11)), NextAt: queue.Millis(n(12)), DueAt: queue.Millis(n(13)),
 		PausedAt: queue.Millis(n(14)), Note: t(17),
@@ -33,13 +33,13 @@ func ReadSchedule(r database.Row, whole bool) store.Schedule {
 	if n(15) == 0 {
 		s.PausedBy = new(int(n(16)))
 	}
-	var kept storedDraft
-	err := json.Unmarshal([]byte(t(ScheduleDraftColumn)), &kept)
-	s.Draft = kept.Job
-	for i := range min(len(s.Draft.DependsOn), len(kept.ParentIDs)) {
-		s.Draft.DependsOn[i].ID = kept.ParentIDs[i]
+	var stored storedDraft
+	err := json.Unmarshal([]byte(t(ScheduleDraftColumn)), &stored)
+	s.Draft = stored.Job
+	for i := range min(len(s.Draft.DependsOn), len(stored.ParentIDs)) {
+		s.Draft.DependsOn[i].ID = stored.ParentIDs[i]
 	}
-	if whole && err == nil {
+	if hasAllColumns && err == nil {
 		s.Spec = t(ScheduleDraftColumn + 2)
 		if input := t(ScheduleDraftColumn + 1); input != "" {
 			err = json.Unmarshal([]byte(input), &s.Draft.Execution)

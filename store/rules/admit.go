@@ -5,11 +5,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit returns an error if n more waiting jobs of a user exceed a limit. limit applies to the waiting jobs of
-// all users, and userLimit to those of this user; 0 means unlimited. Jobs of committed batches count as
-// waiting.
-func Admit(c Counters, uid int, n, limit, userLimit int64) error {
-	if err := AdmitAll(c, n, limit); err != nil {
+// Admit returns an error if n more waiting jobs of a user exceed a limit. totalLimit applies to the waiting
+// jobs of all users, and userLimit to those of this user; 0 means unlimited. Jobs of committed batches count
+// as waiting.
+func Admit(c Counters, uid int, n, totalLimit, userLimit int64) error {
+	if err := AdmitAll(c, n, totalLimit); err != nil {
 		return err
 	}
 	return AdmitUser(c, uid, n, userLimit)
@@ -37,11 +37,11 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	return nil
 }
 
-// AdmitBytes returns an error if the additional bytes would raise the bytes of a user's jobs above limit. A limit
-// of 0 means unlimited.
-func AdmitBytes(c Counters, uid int, added, limit int64) error {
-	if used := c.UserCounts(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
-		return store.NewQuotaError(used, limit, added)
+// AdmitBytes returns an error if the additional bytes would raise the bytes of a user's jobs above maxBytes. A
+// maxBytes of 0 means unlimited.
+func AdmitBytes(c Counters, uid int, addedBytes, maxBytes int64) error {
+	if used := c.UserCounts(uid).Bytes; maxBytes > 0 && addedBytes > 0 && used+addedBytes > maxBytes {
+		return store.NewQuotaError(used, maxBytes, addedBytes)
 	}
 	return nil
 }

@@ -11,10 +11,10 @@ import (
 func TestLimitsOnWaitingJobs(t *testing.T) {
 	waiting := func() *fixture { // three waiting jobs: two of userA in queue a, one of userB; one more job has started
 		f := newFixture(t)
-		f.add(queue.Job{ID: "running", Queue: "a"})
+		f.mustEnqueue(queue.Job{ID: "running", Queue: "a"})
 		f.wantClaim(1, "running")
-		f.start("running")
-		f.add(queue.Job{ID: "1", Queue: "a"}, queue.Job{ID: "2", Queue: "a"}, queue.Job{ID: "3", UID: userB})
+		f.startJobs("running")
+		f.mustEnqueue(queue.Job{ID: "1", Queue: "a"}, queue.Job{ID: "2", Queue: "a"}, queue.Job{ID: "3", UID: userB})
 		return f
 	}
 	cases := map[string]struct {
@@ -58,13 +58,13 @@ func TestZeroMeansUnlimited(t *testing.T) {
 // as waiting.
 func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "dead"})
-	f.run("dead", queue.Dead)
-	f.add(queue.Job{ID: "held"})
+	f.mustEnqueue(queue.Job{ID: "dead"})
+	f.claimAndEnd("dead", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "held"})
 	f.mustChange(queue.VerbHold, "held")
 	change := func(id string, verb queue.Verb, limit int64) error {
 		seq := f.job(id).Seq
-		return f.try(func(r *Rules) error {
+		return f.runTx(func(r *Rules) error {
 			return r.Change(seq, store.Change{Verb: verb, UID: userA, MaxPending: limit})
 		})
 	}

@@ -32,7 +32,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		return queue.Errorf(queue.CodeWrongState,
 			"job %[1]s cannot be read; see why with: queuectl show %[1]s, or remove it with: queuectl rm %[1]s", j.ID)
 	}
-	to, event, acts, err := c.Act(&j.Job)
+	to, event, acts, err := c.EffectOn(&j.Job)
 	if err != nil || !acts {
 		return err
 	}
@@ -75,21 +75,22 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 // undecided dependency gets the state Blocked. If Blocked is requested for a job without an undecided
 // dependency, the job gets the state Pending. An ended job that cannot change to Blocked does not wait for
 // parents that run again.
-func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
-	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanChangeTo(queue.Blocked) || !j.State.Ended()
+func (r *Rules) adjustForDependencies(j *Job, requestedState queue.State) queue.State {
+	runnable, mayWait := requestedState.Runnable() || requestedState == queue.Blocked,
+		j.State.CanChangeTo(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {
-		return to
+		return requestedState
 	}
 	waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved)
-	r.check(err)
+	r.recordErr(err)
 	switch {
 	case waits:
 		return queue.Blocked
-	case to == queue.Blocked:
+	case requestedState == queue.Blocked:
 		r.restartWait(j, max(r.tx.Now(), j.RunAt))
 		return queue.Pending
 	}
-	return to
+	return requestedState
 }
 
 // revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has the
@@ -116,8 +117,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 
 // restartWait resets the waiting time of a job, as if the job were enqueued at the given time. It leaves the
 // job at least one more attempt.
-func (r *Rules) restartWait(j *Job, due queue.Millis) {
-	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
+func (r *Rules) restartWait(j *Job, dueAt queue.Millis) {
+	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = dueAt, dueAt, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -182,7 +183,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
-		r.check(r.tx.AdjustNamingCounts(&old, -1))
+		r.recordErr(r.tx.AdjustNamingCounts(&old, -1))
 	}
 	if old.Slot == Ready { // the edit may move the job to another lane
 		r.leaveLane(&old)
@@ -191,7 +192,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	// The edit can change the limits of locks and rates only if it has changed the demands.
 	if demandsChanged {
 		r.applyDeclaredLimits(j)
-		r.check(r.tx.AdjustNamingCounts(j, 1))
+		r.recordErr(r.tx.AdjustNamingCounts(j, 1))
 	}
 	return nil
 }

@@ -13,14 +13,14 @@ func (f *fixture) edit(id string, edit func(*queue.Job)) error {
 	f.t.Helper()
 	c := store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error { edit(j); return nil }}
 	seq := f.job(id).Seq
-	return f.try(func(r *Rules) error { return r.Change(seq, c) })
+	return f.runTx(func(r *Rules) error { return r.Change(seq, c) })
 }
 
 // An edit that changes the queue or the demands of a job moves the job to another lane.
 func TestEditMovesJobToItsLane(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "lock:db"), needing("2", "lock:db"))
-	err := f.edit("1", func(j *queue.Job) { j.Queue, j.Demands = "other", demands("lock:db:3 rate:mail:2") })
+	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"))
+	err := f.edit("1", func(j *queue.Job) { j.Queue, j.Demands = "other", parseDemands("lock:db:3 rate:mail:2") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 // An edit that does not change a job's start time keeps the job's waiting time.
 func TestEditKeepsWaitingTime(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
-	f.advance(time.Minute)
+	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.advanceTime(time.Minute)
 	since := f.job("1").AgingSince
 	if err := f.edit("1", func(j *queue.Job) { j.Command = "true" }); err != nil || f.job("1").AgingSince != since {
 		t.Errorf("the edited job waits since %v, error %v; want %v", f.job("1").AgingSince, err, since)
@@ -51,7 +51,7 @@ func TestEditKeepsWaitingTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantClaim(2, "2")
-	f.advance(time.Second)
+	f.advanceTime(time.Second)
 	f.wantClaim(2, "1")
 }
 
@@ -71,7 +71,7 @@ func TestEditIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.queueRules["full"] = store.QueueRule{Weight: 1, MaxPending: 1}
-			f.add(queue.Job{ID: "other", Unique: "k", Queue: "full"}, queue.Job{ID: "1"})
+			f.mustEnqueue(queue.Job{ID: "other", Unique: "k", Queue: "full"}, queue.Job{ID: "1"})
 			wantRejection(t, f.edit("1", c.edit), c.code, c.text)
 		})
 	}
@@ -80,12 +80,12 @@ func TestEditIsChecked(t *testing.T) {
 // A retried job starts again with all its attempts and without its old error.
 func TestRetryResetsJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1", MaxAttempts: 1, ExpiresAt: f.currentTime.Add(time.Minute)})
-	f.run("1", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "1", MaxAttempts: 1, ExpiresAt: f.currentTime.Add(time.Minute)})
+	f.claimAndEnd("1", queue.Dead)
 	timeout := time.Second
 	seq := f.job("1").Seq
-	f.advance(time.Hour)
-	f.do(func(r *Rules) error {
+	f.advanceTime(time.Hour)
+	f.mustRunTx(func(r *Rules) error {
 		return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Timeout: &timeout})
 	})
 	j := f.job("1")
@@ -98,7 +98,7 @@ func TestRetryResetsJob(t *testing.T) {
 // A job that a user releases does not wait for its retry delay, and has at least one attempt left.
 func TestReleaseEndsRetryDelay(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1", MaxAttempts: 1})
+	f.mustEnqueue(queue.Job{ID: "1", MaxAttempts: 1})
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.lease("1"), queue.Failed)
 	e.Decision.Delay = time.Hour
@@ -114,8 +114,8 @@ func TestReleaseEndsRetryDelay(t *testing.T) {
 // A change of a job that cannot be read is rejected.
 func TestDamagedJobIsNotChanged(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
-	f.damage("1")
+	f.mustEnqueue(queue.Job{ID: "1"})
+	f.damageJob("1")
 	wantRejection(t, f.change(queue.VerbHold, "1"), queue.CodeWrongState, "cannot be read")
 	if j := f.job("1"); j.State != queue.Pending {
 		t.Errorf("the damaged job is %v; want it unchanged", j.State)
@@ -125,9 +125,9 @@ func TestDamagedJobIsNotChanged(t *testing.T) {
 // A change that lists the states in which it applies does nothing in other states.
 func TestChangeAppliesInListedStates(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	seq := f.job("1").Seq
-	err := f.try(func(r *Rules) error {
+	err := f.runTx(func(r *Rules) error {
 		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, OnlyStates: []queue.State{queue.Held}})
 	})
 	if err != store.ErrStateChanged {

@@ -19,9 +19,9 @@ type Queue struct {
 	// lowest number is served first.
 	NextTurn int64
 
-	Waiting      int64 // number of waiting jobs
-	MaxWaiting   int64 // limit of Waiting; 0 means unlimited
-	OwnRetention bool  // the queue has its own retention instead of the general one
+	Waiting         int64 // number of waiting jobs
+	MaxWaiting      int64 // limit of Waiting; 0 means unlimited
+	HasOwnRetention bool  // the queue has its own retention instead of the general one
 }
 
 // claimer chooses jobs and leases them. It also opens and closes lanes.
@@ -39,40 +39,40 @@ type claimer struct {
 }
 
 // Claim leases the best jobs for which all gates have room, in the order of their ranks. It stops at the
-// wanted number of jobs, or when their size reaches MaxClaimBytes. If it leases none and more is true, the caller
-// continues the claim in another transaction.
-func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
+// wanted number of jobs, or when their size reaches MaxClaimBytes. If it leases none and hasMore is true, the
+// caller continues the claim in another transaction.
+func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
 	clear(c.skippedPriorities)
-	for len(jobs) < want && bytes < MaxClaimBytes {
-		c.check(c.OpenLanes())
+	for len(jobs) < wantedJobs && bytes < MaxClaimBytes {
+		c.recordErr(c.OpenLanes())
 		q, scan := c.chooseQueue()
 		if c.err != nil {
 			return nil, false, c.err
 		}
 		if q == nil {
-			more = c.rechecks.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
+			hasMore = c.rechecks.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
-		if more = c.claimSteps >= MaxSteps; more {
+		if hasMore = c.claimSteps >= MaxSteps; hasMore {
 			break
 		}
 		c.claimSteps++
-		n := c.pickLane(q, &scan, want-len(jobs))
+		n := c.pickLane(q, &scan, wantedJobs-len(jobs))
 		if n == 0 {
 			continue
 		}
 		l := &scan.Lane
 		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
 		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.claimSteps, bytes
-		scan.WantedJobs = min(n, scan.WantedJobs, want-len(jobs), q.Room)
+		scan.WantedJobs = min(n, scan.WantedJobs, wantedJobs-len(jobs), q.Room)
 		c.limitScan(&scan)
-		c.check(c.lanes.ScanLane(&scan))
+		c.recordErr(c.lanes.ScanLane(&scan))
 		bytes = scan.BytesRead
 		for i := range scan.DamagedJobs {
 			c.claimSteps++
-			c.check(c.dropper.HoldDamaged(&scan.DamagedJobs[i]))
+			c.recordErr(c.dropper.HoldDamaged(&scan.DamagedJobs[i]))
 		}
 		closedBy := Open
 		if scan.Exhausted {
@@ -87,7 +87,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		}
 	}
 	c.ClaimedBytes += bytes
-	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, c.err
+	return jobs, (hasMore || bytes >= MaxClaimBytes) && len(jobs) == 0, c.err
 }
 
 // leaseFound leases the jobs that ScanLane has found, except expired ones, which it cancels.
@@ -97,7 +97,7 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue
 		j := &scan.Jobs[i]
 		if c.hasExpired(j) {
 			c.claimSteps++
-			c.check(c.dropper.Expire(j))
+			c.recordErr(c.dropper.Expire(j))
 			continue
 		}
 		c.leaseJob(j, &scan.Lane, c.turns.RecordUserTurn(q, j.UID))
@@ -119,7 +119,7 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue
 func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	weighted := c.queues.WeightsDiffer()
 	nextHead := EndPosition
-	c.check(c.queues.Queues(func(other *Queue) bool {
+	c.recordErr(c.queues.Queues(func(other *Queue) bool {
 		switch {
 		case q == nil:
 			q = other
@@ -136,7 +136,7 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	}
 	var err error
 	scan.Lane, scan.StopAt, err = c.lanes.BestLane(q)
-	c.check(err)
+	c.recordErr(err)
 	scan.WantedJobs = math.MaxInt
 	if weighted {
 		scan.WantedJobs = 1
@@ -176,13 +176,13 @@ func (c *claimer) limitScan(scan *LaneScan) {
 		if sameQueueOnly {
 			c.claimSteps++
 			other, found, err := c.lanes.BestClosedInQueue(gate, l.Queue)
-			c.check(err)
+			c.recordErr(err)
 			if found {
 				stopBefore(other)
 			}
 			return
 		}
-		c.check(c.lanes.EachClosedList(gate, ClosedListKey{}, func(other Lane) (bool, error) {
+		c.recordErr(c.lanes.EachClosedList(gate, ClosedListKey{}, func(other Lane) (bool, error) {
 			c.claimSteps++
 			if other.Queue == l.Queue || c.queues.Queue(other.Queue).Room > 0 {
 				stopBefore(other)
@@ -219,6 +219,6 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 		clear(c.skippedPriorities)
 	}
 	if j.HeldUnits != "" {
-		c.check(c.jobs.Put(j))
+		c.recordErr(c.jobs.Put(j))
 	}
 }

@@ -35,9 +35,9 @@ func TestClaimOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.order = c.order
-			f.add(queue.Job{ID: "first"})
-			f.advance(10 * time.Second)
-			f.add(queue.Job{ID: "second", Priority: c.priority})
+			f.mustEnqueue(queue.Job{ID: "first"})
+			f.advanceTime(10 * time.Second)
+			f.mustEnqueue(queue.Job{ID: "second", Priority: c.priority})
 			f.wantClaim(2, c.want)
 		})
 	}
@@ -47,7 +47,7 @@ func TestClaimOrder(t *testing.T) {
 func TestClaimMergesLanesByRank(t *testing.T) {
 	f := newFixture(t)
 	for i := range 6 {
-		f.add(needing(fmt.Sprint(i), []string{"", "lock:db:10", "rate:mail:10"}[i%3]))
+		f.mustEnqueue(draftWithDemands(fmt.Sprint(i), []string{"", "lock:db:10", "rate:mail:10"}[i%3]))
 	}
 	f.wantClaim(4, "0 1 2 3")
 	f.wantClaim(4, "4 5")
@@ -56,28 +56,28 @@ func TestClaimMergesLanesByRank(t *testing.T) {
 // A claim does not take jobs that are held or blocked, or that are not due yet.
 func TestClaimTakesOnlyReadyJobs(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "later", Delay: time.Minute}, queue.Job{ID: "held"}, queue.Job{ID: "parent"})
-	f.add(draftAfter("blocked", "parent", queue.ParentCompleted))
+	f.mustEnqueue(queue.Job{ID: "later", Delay: time.Minute}, queue.Job{ID: "held"}, queue.Job{ID: "parent"})
+	f.mustEnqueue(draftAfter("blocked", "parent", queue.ParentCompleted))
 	f.mustChange(queue.VerbHold, "held")
 	f.wantClaim(4, "parent")
-	f.advance(time.Minute)
+	f.advanceTime(time.Minute)
 	f.wantClaim(4, "later")
 }
 
 // A job that waits for its start time gains no points until that time.
 func TestAgeingStartsWhenJobIsDue(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "delayed", Delay: time.Minute})
-	f.advance(30 * time.Second)
-	f.add(queue.Job{ID: "later but runnable"})
-	f.advance(30 * time.Second)
+	f.mustEnqueue(queue.Job{ID: "delayed", Delay: time.Minute})
+	f.advanceTime(30 * time.Second)
+	f.mustEnqueue(queue.Job{ID: "later but runnable"})
+	f.advanceTime(30 * time.Second)
 	f.wantClaim(2, "later but runnable delayed")
 }
 
 // A claim writes neither the state nor the row of a job. Only the lease shows that the job is taken.
 func TestClaimDoesNotChangeJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	before := f.job("1")
 	f.wantClaim(1, "1")
 	after := f.job("1")
@@ -90,7 +90,7 @@ func TestClaimDoesNotChangeJob(t *testing.T) {
 // Every claim of a job raises its fence, even after the lease was given back.
 func TestClaimRaisesFence(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	last := int64(0)
 	for range 3 {
 		f.wantClaim(1, "1")
@@ -99,7 +99,7 @@ func TestClaimRaisesFence(t *testing.T) {
 		} else {
 			last = fence
 		}
-		f.release("1")
+		f.releaseLeases("1")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
 	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}
 	for _, id := range []string{"1", "2", "3"} {
-		f.add(queue.Job{ID: id, Execution: half})
+		f.mustEnqueue(queue.Job{ID: id, Execution: half})
 	}
 	f.wantClaim(3, "1 2")
 	f.wantClaim(3, "3")
@@ -119,11 +119,11 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxSteps / 2 {
-		f.add(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.currentTime.Add(time.Second)})
+		f.mustEnqueue(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.currentTime.Add(time.Second)})
 	}
-	f.add(queue.Job{ID: "next"})
+	f.mustEnqueue(queue.Job{ID: "next"})
 	f.currentTime = f.currentTime.Add(time.Second)
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		jobs, more, err := r.Claim(1)
 		if len(jobs) != 0 || !more || r.claimSteps > MaxSteps+3 {
 			t.Errorf("the claim got %d jobs in %d steps, more: %t; want none, and more", len(jobs), r.claimSteps, more)
@@ -136,8 +136,8 @@ func TestClaimIsLimitedInSteps(t *testing.T) {
 // While all queues have the same weight, the queue with the best job goes first.
 func TestQueuesOfEqualWeightAreServedByRank(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "a1", Queue: "a"}, queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "a2", Queue: "a"})
-	f.add(queue.Job{ID: "b2", Queue: "b", Priority: 9})
+	f.mustEnqueue(queue.Job{ID: "a1", Queue: "a"}, queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "a2", Queue: "a"})
+	f.mustEnqueue(queue.Job{ID: "b2", Queue: "b", Priority: 9})
 	f.wantClaim(4, "b2 a1 b1 a2")
 }
 
@@ -147,7 +147,7 @@ func TestQueuesShareStartsByWeight(t *testing.T) {
 	f.queueRules["a"] = store.QueueRule{Weight: 3}
 	f.queueRules["b"] = store.QueueRule{Weight: 1}
 	for i := range 12 {
-		f.add(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"}, queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
+		f.mustEnqueue(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"}, queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
 	}
 	got := f.claim(8)
 	if a, b := strings.Count(got, "a"), strings.Count(got, "b"); a != 6 || b != 2 {
@@ -161,11 +161,11 @@ func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
 	f.queueRules["a"] = store.QueueRule{Weight: 2}
 	f.queueRules["b"] = store.QueueRule{Weight: 1}
 	for i := range 20 {
-		f.add(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"})
+		f.mustEnqueue(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"})
 	}
 	f.claim(10)
 	for i := range 10 {
-		f.add(queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
+		f.mustEnqueue(queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
 	}
 	if got := f.claim(6); strings.Count(got, "b") > 3 {
 		t.Errorf("a claim of 6 jobs took %s; want at most 3 jobs of the queue that was empty before", got)
@@ -178,11 +178,11 @@ func TestQueueConcurrency(t *testing.T) {
 	f.queueRules["a"] = store.QueueRule{Weight: 1, Concurrency: 2}
 	f.queueRules["b"] = store.QueueRule{Weight: 1, Paused: true}
 	for _, id := range []string{"a1", "a2", "a3"} {
-		f.add(queue.Job{ID: id, Queue: "a"})
+		f.mustEnqueue(queue.Job{ID: id, Queue: "a"})
 	}
-	f.add(queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "c1", Queue: "c", Priority: -9})
+	f.mustEnqueue(queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "c1", Queue: "c", Priority: -9})
 	f.wantClaim(9, "a1 a2 c1")
-	f.end("a1")
+	f.completeJobs("a1")
 	if !f.rules.MadeJobsReady {
 		t.Error("the end of a job of a full queue does not wake the claim that waits")
 	}
@@ -192,9 +192,9 @@ func TestQueueConcurrency(t *testing.T) {
 // A simulation returns the jobs that several claims, one after another, would take.
 func TestSimulationFollowsClaims(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "lock:db"), needing("2", "lock:db"), queue.Job{ID: "3"})
+	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"), queue.Job{ID: "3"})
 	undone := fmt.Errorf("undone")
-	err := f.try(func(r *Rules) error {
+	err := f.runTx(func(r *Rules) error {
 		s, err := r.Simulate(9)
 		if err == nil && (len(s.Jobs) != 2 || s.Jobs[0].ID != "1" || s.Jobs[1].ID != "3" || s.Incomplete) {
 			t.Errorf("the simulation returned %d jobs, incomplete: %t; want jobs 1 and 3", len(s.Jobs), s.Incomplete)

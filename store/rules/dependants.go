@@ -44,7 +44,7 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 		return
 	}
 	n, newest, err := r.tx.CountParentChanges(j.Seq)
-	r.check(err)
+	r.recordErr(err)
 	after := int64(0)
 	switch {
 	case n > 0 && state != Rerun && newest.State != Rerun:
@@ -54,7 +54,7 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 			return
 		}
 	}
-	r.check(r.tx.AddParentChange(j.Seq, j.UID, state, after))
+	r.recordErr(r.tx.AddParentChange(j.Seq, j.UID, state, after))
 }
 
 // maxEdgesPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
@@ -63,27 +63,27 @@ const maxEdgesPerTx = 50
 
 // DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
 // that run again. It reports whether there are more such edges, which the next call of Promote decides.
-func (r *Rules) DecideDependants() (more bool, err error) {
+func (r *Rules) DecideDependants() (hasMore bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()
 		if r.failed(err) || !found {
 			return false, r.err
 		}
 		edges, err := r.tx.EdgesToDecide(e, remaining)
-		r.check(err)
+		r.recordErr(err)
 		done := 0
 		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
 			r.updateEdge(&edges[done], e.State)
 		}
 		if done < len(edges) {
 			r.tx.WakeAt(r.tx.Now())
-			r.check(r.tx.PostponeParentChanges(e.Parent))
+			r.recordErr(r.tx.PostponeParentChanges(e.Parent))
 			return true, r.err
 		}
 		if len(edges) < remaining {
-			r.check(r.tx.DeleteParentChange(e.ID))
+			r.recordErr(r.tx.DeleteParentChange(e.ID))
 		} else { // the parent has many edges, so the user's other parents go first
-			r.check(r.tx.PostponeParentChanges(e.Parent))
+			r.recordErr(r.tx.PostponeParentChanges(e.Parent))
 		}
 		remaining -= max(1, len(edges))
 	}
@@ -101,7 +101,7 @@ func (r *Rules) updateEdge(e *Edge, parentState queue.State) {
 	case !e.Condition.SatisfiedBy(parentState) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
-	r.check(r.tx.SetEdgeStatus(e, status))
+	r.recordErr(r.tx.SetEdgeStatus(e, status))
 	j, err := r.tx.Job(e.Child, ReadSummary)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):

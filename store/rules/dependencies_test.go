@@ -9,17 +9,17 @@ import (
 )
 
 // draftAfter returns a draft that depends on a job.
-func draftAfter(id, parent string, how queue.DependencyCondition) queue.Job {
-	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: how}}}
+func draftAfter(id, parent string, condition queue.DependencyCondition) queue.Job {
+	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: condition}}}
 }
 
 // parentEnds are the ways in which a test lets a parent end.
 var parentEnds = map[string]func(*fixture){
-	"completed": func(f *fixture) { f.run("parent", queue.Completed) },
-	"dead":      func(f *fixture) { f.run("parent", queue.Dead) },
+	"completed": func(f *fixture) { f.claimAndEnd("parent", queue.Completed) },
+	"dead":      func(f *fixture) { f.claimAndEnd("parent", queue.Dead) },
 	"cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "parent") },
 	"removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "parent") },
-	"failed":    func(f *fixture) { f.run("parent", queue.Failed) }, // the parent is retried, so it has not ended
+	"failed":    func(f *fixture) { f.claimAndEnd("parent", queue.Failed) }, // the parent is retried, so it has not ended
 }
 
 // The end of a parent decides what happens to its dependant.
@@ -57,8 +57,8 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 			f := newFixture(t)
 			child := draftAfter("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
-			f.add(queue.Job{ID: "parent"})
-			f.add(child)
+			f.mustEnqueue(queue.Job{ID: "parent"})
+			f.mustEnqueue(child)
 			f.wantStates("child", "blocked")
 			parentEnds[c.end](f)
 			f.wantStates("child", c.want)
@@ -84,11 +84,11 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.add(queue.Job{ID: "parent"})
+			f.mustEnqueue(queue.Job{ID: "parent"})
 			parentEnds[c.end](f)
 			child := draftAfter("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
-			f.add(child)
+			f.mustEnqueue(child)
 			f.wantStates("child", c.want)
 		})
 	}
@@ -101,23 +101,23 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 	both.DependsOn = append(both.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
 	other := both
 	other.ID = "other"
-	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
-	f.add(both)
-	f.run("p1", queue.Completed)
+	f.mustEnqueue(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
+	f.mustEnqueue(both)
+	f.claimAndEnd("p1", queue.Completed)
 	f.wantStates("child", "blocked")
-	f.add(other)
-	f.run("p2", queue.Dead)
+	f.mustEnqueue(other)
+	f.claimAndEnd("p2", queue.Dead)
 	f.wantStates("child other", "cancelled cancelled")
 }
 
 // When a dependant is cancelled, the jobs that depend on its success are also cancelled.
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "a"})
-	f.add(draftAfter("b", "a", queue.ParentCompleted))
-	f.add(draftAfter("c", "b", queue.ParentCompleted))
-	f.add(draftAfter("cleanup", "c", queue.ParentEnded))
-	f.run("a", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "a"})
+	f.mustEnqueue(draftAfter("b", "a", queue.ParentCompleted))
+	f.mustEnqueue(draftAfter("c", "b", queue.ParentCompleted))
+	f.mustEnqueue(draftAfter("cleanup", "c", queue.ParentEnded))
+	f.claimAndEnd("a", queue.Dead)
 	f.wantStates("b c cleanup", "cancelled cancelled pending")
 	if got := f.job("c").Reason; got != queue.ReasonDependency {
 		t.Errorf("the reason of the cancelled dependant is %q; want %q", got, queue.ReasonDependency)
@@ -128,24 +128,24 @@ func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 // waits for parents that have not ended.
 func TestHeldDependantIsNotReleased(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
-	f.add(draftAfter("done", "parent", queue.ParentCompleted), draftAfter("waits", "slow", queue.ParentCompleted))
+	f.mustEnqueue(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
+	f.mustEnqueue(draftAfter("done", "parent", queue.ParentCompleted), draftAfter("waits", "slow", queue.ParentCompleted))
 	f.mustChange(queue.VerbHold, "done", "waits")
-	f.run("parent", queue.Completed)
+	f.claimAndEnd("parent", queue.Completed)
 	f.wantStates("done waits", "held held")
 	f.mustChange(queue.VerbRelease, "done", "waits")
 	f.wantStates("done waits", "pending blocked")
-	f.run("slow", queue.Completed)
+	f.claimAndEnd("slow", queue.Completed)
 	f.wantStates("waits", "pending")
 }
 
 // A held job is cancelled if one of its dependencies is broken.
 func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "parent"})
-	f.add(draftAfter("child", "parent", queue.ParentCompleted))
+	f.mustEnqueue(queue.Job{ID: "parent"})
+	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
 	f.mustChange(queue.VerbHold, "child")
-	f.run("parent", queue.Dead)
+	f.claimAndEnd("parent", queue.Dead)
 	f.wantStates("child", "cancelled")
 }
 
@@ -154,9 +154,9 @@ func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	child := draftAfter("child", "parent", queue.ParentCompleted)
 	child.OnDependencyFailure = queue.DependencyFailureHold
-	f.add(queue.Job{ID: "parent"})
-	f.add(child)
-	f.run("parent", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "parent"})
+	f.mustEnqueue(child)
+	f.claimAndEnd("parent", queue.Dead)
 	f.mustChange(queue.VerbRelease, "child")
 	f.wantClaim(1, "child")
 }
@@ -164,16 +164,16 @@ func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 // When a parent is retried, the dependants that were cancelled because of it wait for it again.
 func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "parent"})
-	f.add(draftAfter("child", "parent", queue.ParentCompleted))
-	f.add(draftAfter("grandchild", "child", queue.ParentCompleted))
-	f.run("parent", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "parent"})
+	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
+	f.mustEnqueue(draftAfter("grandchild", "child", queue.ParentCompleted))
+	f.claimAndEnd("parent", queue.Dead)
 	f.wantStates("child grandchild", "cancelled cancelled")
 	f.mustChange(queue.VerbRetry, "parent")
 	f.wantStates("parent child grandchild", "pending blocked blocked")
-	f.run("parent", queue.Completed)
-	f.run("child", queue.Completed)
-	f.run("grandchild", queue.Completed)
+	f.claimAndEnd("parent", queue.Completed)
+	f.claimAndEnd("child", queue.Completed)
+	f.claimAndEnd("grandchild", queue.Completed)
 }
 
 // When a parent is retried, a cancelled dependant waits again, except if the retry is for the parent alone, a user
@@ -197,7 +197,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 			f.jobs[j.Seq] = *j
 		}, false, "cancelled"},
 		"another job has the unique key": {func(f *fixture) {
-			f.add(queue.Job{ID: "successor", Unique: "k"})
+			f.mustEnqueue(queue.Job{ID: "successor", Unique: "k"})
 		}, false, "cancelled"},
 	}
 	for name, c := range cases {
@@ -205,12 +205,12 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 			f := newFixture(t)
 			child := draftAfter("child", "parent", queue.ParentCompleted)
 			child.Unique = "k"
-			f.add(queue.Job{ID: "parent"})
-			f.add(child)
-			f.run("parent", queue.Dead)
+			f.mustEnqueue(queue.Job{ID: "parent"})
+			f.mustEnqueue(child)
+			f.claimAndEnd("parent", queue.Dead)
 			c.prepare(f)
 			seq := f.job("parent").Seq
-			f.do(func(r *Rules) error {
+			f.mustRunTx(func(r *Rules) error {
 				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, KeepDependants: c.alone})
 			})
 			f.wantStates("child", c.want)
@@ -223,10 +223,10 @@ func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
 	child := draftAfter("child", "p1", queue.ParentCompleted)
 	child.DependsOn = append(child.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
-	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
-	f.add(child)
-	f.run("p1", queue.Dead)
-	f.run("p2", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
+	f.mustEnqueue(child)
+	f.claimAndEnd("p1", queue.Dead)
+	f.claimAndEnd("p2", queue.Dead)
 	f.mustChange(queue.VerbRetry, "p1")
 	f.wantStates("child", "cancelled")
 	f.mustChange(queue.VerbRetry, "p2")
@@ -238,25 +238,25 @@ func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 func TestDependantsAreDecidedInSteps(t *testing.T) {
 	countPending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {
-			n += bit(j.State == queue.Pending)
+			n += boolToInt(j.State == queue.Pending)
 		}
 		return n
 	}
 	for _, dependants := range []int{maxEdgesPerTx - 1, maxEdgesPerTx, maxEdgesPerTx + 1} {
 		f := newFixture(t)
-		f.add(queue.Job{ID: "parent"})
+		f.mustEnqueue(queue.Job{ID: "parent"})
 		for i := range dependants {
-			f.add(draftAfter(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
+			f.mustEnqueue(draftAfter(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
 		}
 		f.wantClaim(1, "parent")
-		f.end("parent")
+		f.completeJobs("parent")
 		if got, want := countPending(f), min(dependants, maxEdgesPerTx); got != want {
 			t.Errorf("one transaction released %d of %d dependants; want %d", got, dependants, want)
 		}
 		if f.wakeAt == 0 && dependants >= maxEdgesPerTx {
 			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesPerTx)
 		}
-		f.advance(0)
+		f.advanceTime(0)
 		if got := countPending(f); got != dependants {
 			t.Errorf("two transactions released %d of %d dependants", got, dependants)
 		}
@@ -266,8 +266,8 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 // A user who ends and retries a parent again and again cannot store more than MaxParentChanges notes about it.
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "parent"})
-	f.add(draftAfter("child", "parent", queue.ParentCompleted))
+	f.mustEnqueue(queue.Job{ID: "parent"})
+	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
 	parent, r := f.job("parent"), &Rules{}
 	r.Init(f.tx(), &f.rechecks)
 	for range 2 * MaxParentChanges {
@@ -318,21 +318,21 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 // Jobs of one request may depend on each other in any order.
 func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
 	f := newFixture(t)
-	f.add(draftAfter("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
+	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
 	f.wantStates("child parent", "blocked pending")
-	f.run("parent", queue.Completed)
+	f.claimAndEnd("parent", queue.Completed)
 	f.wantStates("child", "pending")
 }
 
 // An edit replaces the parents of a job, but cannot make it wait for itself.
 func TestEditedParents(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "a"})
-	f.add(draftAfter("b", "a", queue.ParentCompleted))
-	f.add(draftAfter("c", "b", queue.ParentCompleted))
+	f.mustEnqueue(queue.Job{ID: "a"})
+	f.mustEnqueue(draftAfter("b", "a", queue.ParentCompleted))
+	f.mustEnqueue(draftAfter("c", "b", queue.ParentCompleted))
 	edit := func(id, parent string) error {
 		seq := f.job(id).Seq
-		return f.try(func(r *Rules) error {
+		return f.runTx(func(r *Rules) error {
 			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error {
 				j.DependsOn = []queue.Dependency{{ID: parent, Condition: queue.ParentCompleted}}
 				return nil
@@ -344,6 +344,6 @@ func TestEditedParents(t *testing.T) {
 	if err := edit("c", "a"); err != nil {
 		t.Fatal(err)
 	}
-	f.run("a", queue.Completed)
+	f.claimAndEnd("a", queue.Completed)
 	f.wantStates("b c", "pending pending")
 }

@@ -37,12 +37,12 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 			}
 			g.RejectedChanges[c.Lease] = err
 		} else {
-			r.check(err)
+			r.recordErr(err)
 		}
 	}
 	if t.WantedJobs > 0 && r.err == nil {
 		g.Jobs, _, err = r.Claim(t.WantedJobs)
-		r.check(err)
+		r.recordErr(err)
 	}
 	return g, r.err
 }
@@ -70,7 +70,7 @@ func (r *Rules) recordStarted(st *store.AttemptStart, reportStale func(queue.Lea
 	r.recordRateStarts(l, st.StartedAt)
 	r.putProgress(j, nil)
 	r.measureStart(l, st.StartedAt)
-	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: st.StartedAt})
+	detail := encodeDetail(queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: st.StartedAt})
 	r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
@@ -85,8 +85,8 @@ func (r *Rules) recordProgress(p *store.Progress, reportStale func(queue.Lease))
 	r.putProgress(j, &p.Progress)
 	r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	r.tx.NotifyWatches(j.Seq)
-	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &p.Percent})
-	r.check(r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail))
+	detail := encodeDetail(queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &p.Percent})
+	r.recordErr(r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail))
 }
 
 // putProgress writes the progress of a job if it has changed.
@@ -98,7 +98,7 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 		p = new(*p) // copy it, because the caller owns p
 	}
 	j.Progress = p
-	r.check(r.tx.PutProgress(j))
+	r.recordErr(r.tx.PutProgress(j))
 }
 
 // settle records how a lease ended, or calls reportStale if the lease is stale. maxBytes limits the bytes that the
@@ -115,7 +115,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
-		r.check(r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node))
+		r.recordErr(r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node))
 	}
 	j, d, a := new(l.Job), &e.Decision, &e.Attempt
 	clearRunningFields(j, e)
@@ -124,7 +124,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	}
 	// If no attempt ran, the job keeps the values of its last attempt.
 	if !d.RecordsAttempt {
-		j.Shortages += bit(d.CountsShortage)
+		j.Shortages += boolToInt(d.CountsShortage)
 		if d.Error != "" {
 			j.NewError = &d.Error
 		}
@@ -148,7 +148,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	}
 	applyResult(j, e)
 	r.tx.AddUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
-	r.check(r.tx.AddAttempt(j, e))
+	r.recordErr(r.tx.AddAttempt(j, e))
 	r.Move(j, d.State, queue.EventEnded, endedDetail(j.StartedAttempts, a, e))
 	r.disownAfterLease(j)
 }
@@ -165,8 +165,8 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.OutputSize(a), j.StoredBytes+store.AttemptRecordSize(e,
 		j.StartedAttempts)
 	j.StartedAttempts++
-	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+bit(d.UsesAttempt), j.Deferrals+bit(d.UsesDeferral),
-		j.RunnerCrashes+bit(d.CountsAsCrash)
+	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.UsesAttempt), j.Deferrals+boolToInt(d.UsesDeferral),
+		j.RunnerCrashes+boolToInt(d.CountsAsCrash)
 	j.Shortages, j.NeedsIsolation = 0, d.NeedsIsolation
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
@@ -193,14 +193,14 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 
 // measureStart adds the start of a leased job to the statistics. The recorded wait is the time since the job
 // was due and ready.
-func (r *Rules) measureStart(l *Lease, at queue.Millis) {
+func (r *Rules) measureStart(l *Lease, startedAt queue.Millis) {
 	j := &l.Job
-	r.tx.AddMeasurement(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.AgingSince), at)})
+	r.tx.AddMeasurement(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.AgingSince), startedAt)})
 }
 
 // elapsed returns the time between two points in time. It is 0 if the clock was set back in between.
-func elapsed(from, to queue.Millis) time.Duration {
-	return max(0, time.Duration(to-from)*time.Millisecond)
+func elapsed(start, end queue.Millis) time.Duration {
+	return max(0, time.Duration(end-start)*time.Millisecond)
 }
 
 // Pause records that a running job is paused or resumed.
@@ -225,10 +225,10 @@ func (r *Rules) Pause(p store.Pause) error {
 
 // release ends a lease whose attempt never started, and returns the job to the queue. The job keeps the fence
 // of the lease, so that no later claim gets the same fence.
-func (r *Rules) release(lr queue.Lease, reportStale func(queue.Lease)) {
-	l := r.currentLease(lr)
+func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
+	l := r.currentLease(lease)
 	if l == nil || l.Running {
-		reportStale(lr)
+		reportStale(lease)
 		return
 	}
 	j := new(l.Job)
@@ -238,20 +238,20 @@ func (r *Rules) release(lr queue.Lease, reportStale func(queue.Lease)) {
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	r.assignSlot(j)
-	r.check(r.tx.Put(j))
+	r.recordErr(r.tx.Put(j))
 	r.tx.NotifyWatches(j.Seq)
 	r.disownAfterLease(j)
 }
 
-// detailOf encodes the detail of an event.
-func detailOf(d queue.EventDetail) []byte {
+// encodeDetail encodes the detail of an event.
+func encodeDetail(d queue.EventDetail) []byte {
 	raw, _ := json.Marshal(d) // texts and numbers can always be encoded
 	return raw
 }
 
-// endedDetail returns the detail of the event for the end of attempt n.
-func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
-	d := queue.EventDetail{Attempt: n, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
+// endedDetail returns the detail of the event for the end of an attempt.
+func endedDetail(attemptNumber int, a *queue.Attempt, e *store.Settlement) []byte {
+	d := queue.EventDetail{Attempt: attemptNumber, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
 		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
@@ -259,7 +259,7 @@ func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	if e.EndedBy != nil {
 		d.Verb = e.Verb
 	}
-	return detailOf(d)
+	return encodeDetail(d)
 }
 
 // UserDetail returns the detail of an event that a user caused.

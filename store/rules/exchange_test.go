@@ -34,12 +34,12 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 	lose := map[string]func(*fixture) queue.Lease{
 		"the lease has ended": func(f *fixture) queue.Lease {
 			lost := f.lease("1")
-			f.end("1")
+			f.completeJobs("1")
 			return lost
 		},
 		"a later claim has a higher fence": func(f *fixture) queue.Lease {
 			lost := f.lease("1")
-			f.release("1")
+			f.releaseLeases("1")
 			f.wantClaim(1, "1")
 			return lost
 		},
@@ -51,7 +51,7 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 		for what, report := range reports {
 			t.Run(how+", "+what, func(t *testing.T) {
 				f := newFixture(t)
-				f.add(queue.Job{ID: "1"})
+				f.mustEnqueue(queue.Job{ID: "1"})
 				f.wantClaim(1, "1")
 				lease := lost(f)
 				before, attempts, current := f.job("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
@@ -73,9 +73,9 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 // A lease that has started cannot be given back.
 func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	f.start("1")
+	f.startJobs("1")
 	lease := f.lease("1")
 	if g := f.exchange(store.Report{Releases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases, lease) {
 		t.Errorf("the stale leases are %v; want the one that has started", g.StaleLeases)
@@ -86,10 +86,10 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 // The end of an attempt is recorded once: the attempt, its event and the job's new state.
 func TestSettleRecordsAttempt(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	f.start("1")
-	f.endAs("1", queue.Failed)
+	f.startJobs("1")
+	f.endWithState("1", queue.Failed)
 	j := f.job("1")
 	if j.StartedAttempts != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
 		t.Errorf("the job has %d runs, %d counted attempts and %d records; want 1 of each",
@@ -98,7 +98,7 @@ func TestSettleRecordsAttempt(t *testing.T) {
 	if got, want := f.eventsOf("1"), "enqueued started ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
 	}
-	f.run("1", queue.Dead)
+	f.claimAndEnd("1", queue.Dead)
 	if got := f.job("1"); got.StartedAttempts != 2 || got.State != queue.Dead {
 		t.Errorf("the job has %d runs and is %v; want 2 and dead", got.StartedAttempts, got.State)
 	}
@@ -107,7 +107,7 @@ func TestSettleRecordsAttempt(t *testing.T) {
 // An attempt that never started leaves no record, and its job keeps the values of the last attempt.
 func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := store.Settlement{Lease: f.lease("1")}
 	e.Decision = queue.Decision{State: queue.Pending, CountsShortage: true, Delay: time.Minute, Error: "no memory"}
@@ -118,31 +118,31 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 			j.Error)
 	}
 	f.wantClaim(1, "")
-	f.advance(time.Minute)
+	f.advanceTime(time.Minute)
 	f.wantClaim(1, "1")
 }
 
 // A failed job waits for its delay before the next attempt.
 func TestRetryWaitsForItsDelay(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.lease("1"), queue.Failed)
 	e.Decision.Delay = 4 * time.Second
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	f.advance(4*time.Second - time.Millisecond)
+	f.advanceTime(4*time.Second - time.Millisecond)
 	f.wantClaim(1, "")
-	f.advance(time.Millisecond)
+	f.advanceTime(time.Millisecond)
 	f.wantClaim(1, "1")
 }
 
 // A job whose lease is released returns to its old position.
 func TestReleasedJobKeepsItsPosition(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
 	f.wantClaim(1, "1")
-	f.advance(time.Minute)
-	f.release("1")
+	f.advanceTime(time.Minute)
+	f.releaseLeases("1")
 	f.wantClaim(2, "1 2")
 }
 
@@ -150,7 +150,7 @@ func TestReleasedJobKeepsItsPosition(t *testing.T) {
 // the others still apply.
 func TestChangeDuringLease(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
+	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
 	f.wantClaim(2, "1 2")
 	if err := f.change(queue.VerbCancel, "1"); err != store.ErrLeased {
 		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrLeased)
@@ -170,22 +170,22 @@ func TestChangeDuringLease(t *testing.T) {
 // A pause is recorded for an attempt that has started. The record is deleted when the attempt ends.
 func TestPauseOfRunningJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	pause := func(on bool) error {
 		lease := f.lease("1")
-		return f.try(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, Paused: on, UID: userA}) })
+		return f.runTx(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, Paused: on, UID: userA}) })
 	}
 	if err := pause(true); err != store.ErrLeased {
 		t.Errorf("pausing a job that has not started returned %v; want %v", err, store.ErrLeased)
 	}
-	f.start("1")
+	f.startJobs("1")
 	for _, on := range []bool{true, true, false, true} {
 		if err := pause(on); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.end("1")
+	f.completeJobs("1")
 	if j := f.job("1"); j.PausedAt != 0 || j.PausedBy != 0 {
 		t.Errorf("the ended job is paused since %v by %d", j.PausedAt, j.PausedBy)
 	}
@@ -198,15 +198,15 @@ func TestPauseOfRunningJob(t *testing.T) {
 // report of the end contains newer progress.
 func TestProgressStaysAfterEnd(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	report := store.Report{Progress: []store.Progress{{Lease: f.lease("1"), Progress: queue.Progress{Percent: 50}}}}
 	if g := f.exchange(report); len(g.StaleLeases) != 1 {
 		t.Error("progress was recorded for an attempt that has not started")
 	}
-	f.start("1")
+	f.startJobs("1")
 	f.exchange(report)
-	f.end("1")
+	f.completeJobs("1")
 	if p := f.job("1").Progress; p == nil || p.Percent != 50 {
 		t.Errorf("the progress of the ended job is %v; want 50 %%", p)
 	}
@@ -219,13 +219,13 @@ func TestProgressStaysAfterEnd(t *testing.T) {
 func TestPredictRowMatchesSettlement(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
-	f.add(needing("1", "resource:gpu:1"))
+	f.mustEnqueue(draftWithDemands("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
-	f.start("1")
+	f.startJobs("1")
 	e := f.newSettlement(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
 	var predicted *Job
-	f.do(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
+	f.mustRunTx(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	got, want := f.job("1"), predicted
 	if got.State != want.State || got.Slot != want.Slot || got.StartedAttempts != want.StartedAttempts ||
@@ -246,7 +246,7 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 	}
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
+	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
 	limit := f.bytes[userA].total + 1000 // leaves room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)

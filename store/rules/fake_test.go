@@ -123,55 +123,55 @@ func (d *fakeData) newID() int64 {
 }
 
 // sortedJobs returns the jobs that the given function accepts, ordered by seq.
-func (d *fakeData) sortedJobs(matches func(*Job) bool) (list []Job) {
+func (d *fakeData) sortedJobs(matches func(*Job) bool) (jobs []Job) {
 	for _, seq := range slices.Sorted(maps.Keys(d.jobs)) {
 		if j := d.jobs[seq]; matches(&j) {
-			list = append(list, j)
+			jobs = append(jobs, j)
 		}
 	}
-	return list
+	return jobs
 }
 
-type fakeClock struct{ d *fakeData }
+type fakeClock struct{ data *fakeData }
 
-func (f fakeClock) Now() queue.Millis { return f.d.currentTime }
+func (f fakeClock) Now() queue.Millis { return f.data.currentTime }
 
 func (f fakeClock) WakeAt(at queue.Millis) {
-	if at != 0 && (f.d.wakeAt == 0 || at < f.d.wakeAt) {
-		f.d.wakeAt = at
+	if at != 0 && (f.data.wakeAt == 0 || at < f.data.wakeAt) {
+		f.data.wakeAt = at
 	}
 }
 
-type fakeSettings struct{ d *fakeData }
+type fakeSettings struct{ data *fakeData }
 
-func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.d.order, f.d.reranking }
-func (f fakeSettings) MaxLeasedPerUser() int                  { return f.d.maxLeasedPerUser }
-func (f fakeSettings) Node() *store.Node                      { return &f.d.node }
-func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hooks }
+func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.data.order, f.data.reranking }
+func (f fakeSettings) MaxLeasedPerUser() int                  { return f.data.maxLeasedPerUser }
+func (f fakeSettings) Node() *store.Node                      { return &f.data.node }
+func (f fakeSettings) Hooks() *store.Hooks                    { return &f.data.hooks }
 
-type fakeJobs struct{ d *fakeData }
+type fakeJobs struct{ data *fakeData }
 
-func (f fakeJobs) Job(seq int64, part ReadScope) (Job, error) {
-	j, found := f.d.jobs[seq]
+func (f fakeJobs) Job(seq int64, scope ReadScope) (Job, error) {
+	j, found := f.data.jobs[seq]
 	if !found {
 		return j, queue.ErrNotFound
 	}
-	return readPart(j, part), nil
+	return withReadScope(j, scope), nil
 }
 
-// readPart returns a job without the fields that the given scope does not read.
-func readPart(j Job, part ReadScope) Job {
-	if part < ReadFull {
+// withReadScope returns a job without the fields that the given scope does not read.
+func withReadScope(j Job, scope ReadScope) Job {
+	if scope < ReadFull {
 		j.Env, j.Stdin = nil, ""
 	}
-	if part < ReadTerms {
+	if scope < ReadTerms {
 		j.Execution = queue.Execution{}
 	}
 	return j
 }
 
 func (f fakeJobs) FindByID(_ int, id string) (seq int64, err error) {
-	for _, j := range f.d.jobs {
+	for _, j := range f.data.jobs {
 		if j.ID == id {
 			seq = j.Seq
 		}
@@ -185,19 +185,19 @@ func (f fakeJobs) IDTaken(id string) (bool, error) {
 }
 
 func (f fakeJobs) UniqueKeyHolder(uid int, key string) (holder Job, found bool, err error) {
-	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
+	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
 		if !found || !j.State.Ended() || holder.State.Ended() && j.EndedAt > holder.EndedAt {
-			holder, found = readPart(j, ReadSummary), true
+			holder, found = withReadScope(j, ReadSummary), true
 		}
 	}
 	return holder, found, nil
 }
 
-func (f fakeJobs) FormerOwnerUID(uid int, _ int64) int { return f.d.disownedUIDs[uid] }
+func (f fakeJobs) FormerOwnerUID(uid int, _ int64) int { return f.data.disownedUIDs[uid] }
 
-func (f fakeJobs) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error) {
-	seq = f.d.nextSeq
-	f.d.nextSeq++
+func (f fakeJobs) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error) {
+	seq = f.data.nextSeq
+	f.data.nextSeq++
 	return 0, seq, cmp.Or(draft.ID, strconv.FormatInt(seq, 10)), nil
 }
 
@@ -205,7 +205,7 @@ func (f fakeJobs) Insert(j *Job, _ int) error {
 	j.StoredBytes, _ = f.StoredSize(&j.Job)
 	stored := *j
 	stored.DependsOn = nil
-	f.d.jobs[j.Seq] = stored
+	f.data.jobs[j.Seq] = stored
 	return nil
 }
 
@@ -219,7 +219,7 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 
 // Put keeps the stored parts that j.WriteScope does not include, like an engine.
 func (f fakeJobs) Put(j *Job) error {
-	old, stored := f.d.jobs[j.Seq], *j
+	old, stored := f.data.jobs[j.Seq], *j
 	if old.Seq == 0 {
 		return queue.ErrNotFound
 	}
@@ -233,117 +233,119 @@ func (f fakeJobs) Put(j *Job) error {
 		stored.Error = *j.NewError
 	}
 	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteRow
-	f.d.jobs[j.Seq] = stored
+	f.data.jobs[j.Seq] = stored
 	return nil
 }
 
 func (f fakeJobs) PutProgress(j *Job) error {
-	stored := f.d.jobs[j.Seq]
+	stored := f.data.jobs[j.Seq]
 	stored.Progress = j.Progress
-	f.d.jobs[j.Seq] = stored
+	f.data.jobs[j.Seq] = stored
 	return nil
 }
 
 func (f fakeJobs) Remove(seq int64) error {
-	delete(f.d.jobs, seq)
-	delete(f.d.attempts, seq)
+	delete(f.data.jobs, seq)
+	delete(f.data.attempts, seq)
 	return fakeDependencies(f).DeleteEdges(seq)
 }
 
-func (f fakeJobs) NotifyWatches(seq int64) { f.d.notifiedSeqs = append(f.d.notifiedSeqs, seq) }
+func (f fakeJobs) NotifyWatches(seq int64) { f.data.notifiedSeqs = append(f.data.notifiedSeqs, seq) }
 
-type fakeHistory struct{ d *fakeData }
+type fakeHistory struct{ data *fakeData }
 
 func (f fakeHistory) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
-	f.d.events = append(f.d.events, fakeEvent{kind, j.Seq, state, string(detail)})
+	f.data.events = append(f.data.events, fakeEvent{kind, j.Seq, state, string(detail)})
 	return nil
 }
 
-func (f fakeHistory) AddAttempt(j *Job, e *store.Settlement) error {
-	f.d.attempts[j.Seq] = append(f.d.attempts[j.Seq], *e)
+func (f fakeHistory) AddAttempt(j *Job, settlement *store.Settlement) error {
+	f.data.attempts[j.Seq] = append(f.data.attempts[j.Seq], *settlement)
 	return nil
 }
 
 func (f fakeHistory) DeleteOldestAttempt(seq int64) error {
-	f.d.attempts[seq] = f.d.attempts[seq][min(1, len(f.d.attempts[seq])):]
+	f.data.attempts[seq] = f.data.attempts[seq][min(1, len(f.data.attempts[seq])):]
 	return nil
 }
 
 func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
-	f.d.deletableOutputs = append(f.d.deletableOutputs, ref)
+	f.data.deletableOutputs = append(f.data.deletableOutputs, ref)
 	return nil
 }
 
 // TrimUserData removes outputs of ended jobs. No test of the rules needs it to remove inputs.
-func (f fakeHistory) TrimUserData(uid int, keep int64) error {
-	list := f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
+func (f fakeHistory) TrimUserData(uid int, maxBytes int64) error {
+	list := f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-	for i := 0; i < len(list) && f.d.bytes[uid].total > keep; i++ {
+	for i := 0; i < len(list) && f.data.bytes[uid].total > maxBytes; i++ {
 		j := list[i]
-		for k := range f.d.attempts[j.Seq] {
-			f.d.attempts[j.Seq][k].Attempt.Output = nil
+		for k := range f.data.attempts[j.Seq] {
+			f.data.attempts[j.Seq][k].Attempt.Output = nil
 		}
 		fakeCounters(f).AddUserBytes(uid, 0, -j.OutputBytes)
 		j.OutputBytes = 0
-		f.d.jobs[j.Seq] = j
+		f.data.jobs[j.Seq] = j
 	}
 	return nil
 }
 
-func (f fakeHistory) AddMeasurement(m Measurement) { f.d.measurements = append(f.d.measurements, m) }
+func (f fakeHistory) AddMeasurement(m Measurement) {
+	f.data.measurements = append(f.data.measurements, m)
+}
 
-type fakeCounters struct{ d *fakeData }
+type fakeCounters struct{ data *fakeData }
 
 func (f fakeCounters) Counts() Counts {
-	waiting := f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() })
-	return Counts{Waiting: int64(len(waiting)), EnqueuedTotal: f.d.enqueuedTotal}
+	waiting := f.data.sortedJobs(func(j *Job) bool { return j.State.Waiting() })
+	return Counts{Waiting: int64(len(waiting)), EnqueuedTotal: f.data.enqueuedTotal}
 }
 
 func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
-	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() }) {
-		u.Waiting += int64(bit(j.UID == uid))
-		u.Hooks += int64(bit(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
+	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.State.Waiting() }) {
+		u.Waiting += int64(boolToInt(j.UID == uid))
+		u.Hooks += int64(boolToInt(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
 	}
-	for _, l := range f.d.leases {
-		u.Leased += bit(l.Job.UID == uid)
+	for _, l := range f.data.leases {
+		u.Leased += boolToInt(l.Job.UID == uid)
 	}
-	u.Bytes, u.OutputBytes = f.d.bytes[uid].total, f.d.bytes[uid].outputs
+	u.Bytes, u.OutputBytes = f.data.bytes[uid].total, f.data.bytes[uid].outputs
 	return u
 }
 
-func (f fakeCounters) CountEnqueued() { f.d.enqueuedTotal++ }
+func (f fakeCounters) CountEnqueued() { f.data.enqueuedTotal++ }
 
-func (f fakeCounters) CountTransition(_ *Job, from, to queue.State) {
-	f.d.states[from]--
-	f.d.states[to]++
+func (f fakeCounters) CountTransition(_ *Job, oldState, newState queue.State) {
+	f.data.states[oldState]--
+	f.data.states[newState]++
 }
 
-func (f fakeCounters) AdjustRetainedCount(_ *Job, by int) { f.d.retainedCount += by }
+func (f fakeCounters) AdjustRetainedCount(_ *Job, sign int) { f.data.retainedCount += sign }
 
-func (f fakeCounters) AddUserBytes(uid int, stored, outputs int64) {
-	b := f.d.bytes[uid]
-	f.d.bytes[uid] = fakeBytes{b.total + stored + outputs, b.outputs + outputs}
+func (f fakeCounters) AddUserBytes(uid int, storedBytes, outputBytes int64) {
+	b := f.data.bytes[uid]
+	f.data.bytes[uid] = fakeBytes{b.total + storedBytes + outputBytes, b.outputs + outputBytes}
 }
 
-type fakeLeases struct{ d *fakeData }
+type fakeLeases struct{ data *fakeData }
 
-func (f fakeLeases) Lease(seq int64) *Lease { return f.d.leases[seq] }
-func (f fakeLeases) PutLease(l *Lease)      { f.d.leases[l.Job.Seq] = l }
-func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.d.leases, l.Job.Seq) }
+func (f fakeLeases) Lease(seq int64) *Lease { return f.data.leases[seq] }
+func (f fakeLeases) PutLease(l *Lease)      { f.data.leases[l.Job.Seq] = l }
+func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.data.leases, l.Job.Seq) }
 func (f fakeLeases) FenceStep() int64       { return 1 }
 
 // fakeSavepoints undoes a part by restoring all data, and the state of the rules.
 type fakeSavepoints struct {
-	d        *fakeData
+	data     *fakeData
 	rules    *Rules
 	rechecks *RecheckState
 }
 
-func (f fakeSavepoints) WithSavepoint(part func() error) error {
-	data, rules, restoreGates := f.d.clone(), *f.rules, f.rechecks.SaveDirtyGates()
-	err := part()
+func (f fakeSavepoints) WithSavepoint(operation func() error) error {
+	data, rules, restoreGates := f.data.clone(), *f.rules, f.rechecks.SaveDirtyGates()
+	err := operation()
 	if err != nil {
-		*f.d, *f.rules = data, rules
+		*f.data, *f.rules = data, rules
 		f.rules.ClearRates()
 		restoreGates()
 	}

@@ -40,13 +40,13 @@ func (f *fixture) tx() Tx {
 	}
 }
 
-// try runs an operation in a transaction. If the operation returns an error, nothing changes.
-func (f *fixture) try(op func(*Rules) error) error {
+// runTx runs an operation in a transaction. If the operation returns an error, nothing changes.
+func (f *fixture) runTx(operation func(*Rules) error) error {
 	f.t.Helper()
 	f.rules = &Rules{}
 	f.rules.Init(f.tx(), &f.rechecks)
 	before, restoreGates := f.clone(), f.rechecks.SaveDirtyGates()
-	err := op(f.rules)
+	err := operation(f.rules)
 	if err == nil {
 		_, err = f.rules.DecideDependants()
 	}
@@ -61,10 +61,10 @@ func (f *fixture) try(op func(*Rules) error) error {
 	return err
 }
 
-// do runs an operation that must succeed.
-func (f *fixture) do(op func(*Rules) error) {
+// mustRunTx runs an operation that must succeed.
+func (f *fixture) mustRunTx(operation func(*Rules) error) {
 	f.t.Helper()
-	if err := f.try(op); err != nil {
+	if err := f.runTx(operation); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -75,7 +75,7 @@ func (f *fixture) checkData() {
 	states, kept := map[queue.State]int{}, 0
 	for _, j := range f.jobs {
 		states[j.State]++
-		kept += bit(j.OwnRetention)
+		kept += boolToInt(j.OwnRetention)
 		l := f.lanes[j.Lane]
 		overlooked := l.ClosedBy == Empty || l.Head.After(j.Position())
 		if j.Slot == Ready && f.leases[j.Seq] == nil && overlooked {
@@ -95,7 +95,7 @@ func (f *fixture) checkData() {
 // enqueue makes a request with drafts, and returns the ids that its receipt would contain.
 func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 	f.t.Helper()
-	err = f.try(func(r *Rules) error {
+	err = f.runTx(func(r *Rules) error {
 		ids, err = f.insert(r, drafts)
 		return err
 	})
@@ -162,8 +162,8 @@ func withDefaults(draft queue.Job) queue.Job {
 	return draft
 }
 
-// add enqueues jobs, and checks that they are accepted.
-func (f *fixture) add(drafts ...queue.Job) {
+// mustEnqueue enqueues jobs, and checks that they are accepted.
+func (f *fixture) mustEnqueue(drafts ...queue.Job) {
 	f.t.Helper()
 	if _, err := f.enqueue(drafts...); err != nil {
 		f.t.Fatal(err)
@@ -186,7 +186,7 @@ func (f *fixture) job(id string) *Job {
 func (f *fixture) claim(n int) string {
 	f.t.Helper()
 	var ids []string
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		jobs, _, err := r.Claim(n)
 		for i := range jobs {
 			ids = append(ids, jobs[i].ID)
@@ -207,7 +207,7 @@ func (f *fixture) wantClaim(n int, want string) {
 // exchange passes a report of the worker pool to the rules.
 func (f *fixture) exchange(report store.Report) (g store.Grant) {
 	f.t.Helper()
-	f.do(func(r *Rules) (err error) {
+	f.mustRunTx(func(r *Rules) (err error) {
 		g, err = r.Exchange(&report)
 		return err
 	})
@@ -224,8 +224,8 @@ func (f *fixture) lease(id string) queue.Lease {
 	return queue.Lease{Seq: l.Job.Seq, Fence: l.Job.Fence}
 }
 
-// start reports that leased jobs have started.
-func (f *fixture) start(ids ...string) {
+// startJobs reports that leased jobs have started.
+func (f *fixture) startJobs(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
 		f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease(id), StartedAt: f.currentTime, Worker: "w",
@@ -233,45 +233,46 @@ func (f *fixture) start(ids ...string) {
 	}
 }
 
-// newSettlement returns the settlement of an attempt that began and ended at the current time. The last
-// argument is the job's new state.
-func (f *fixture) newSettlement(lease queue.Lease, to queue.State) store.Settlement {
+// newSettlement returns the settlement of an attempt that began and ended at the current time. state is the
+// job's new state.
+func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
-	e.Decision = queue.Decision{State: to, RecordsAttempt: true, UsesAttempt: true}
+	e.Decision = queue.Decision{State: state, RecordsAttempt: true, UsesAttempt: true}
 	return e
 }
 
-// end reports that the attempts of leased jobs have ended, and their jobs are completed.
-func (f *fixture) end(ids ...string) {
+// completeJobs reports that the attempts of leased jobs have ended, and their jobs are completed.
+func (f *fixture) completeJobs(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.endAs(id, queue.Completed)
+		f.endWithState(id, queue.Completed)
 	}
 }
 
-// endAs reports the end of an attempt, after which the job has the given state.
-func (f *fixture) endAs(id string, to queue.State) {
+// endWithState reports the end of an attempt, after which the job has the given state.
+func (f *fixture) endWithState(id string, state queue.State) {
 	f.t.Helper()
-	f.exchange(store.Report{Settlements: []store.Settlement{f.newSettlement(f.lease(id), to)}})
+	f.exchange(store.Report{Settlements: []store.Settlement{f.newSettlement(f.lease(id), state)}})
 }
 
 // holdLock makes a job of another user hold a shared lock. The id of this job is the name of the lock.
 func (f *fixture) holdLock(lock string) {
 	f.t.Helper()
-	f.add(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: demands("lock:" + lock), Priority: 1_000_000})
+	f.mustEnqueue(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lock),
+		Priority: 1_000_000})
 	f.wantClaim(1, lock)
 }
 
-// run claims a job, which must be the next one, and ends its attempt.
-func (f *fixture) run(id string, to queue.State) {
+// claimAndEnd claims a job, which must be the next one, and ends its attempt.
+func (f *fixture) claimAndEnd(id string, state queue.State) {
 	f.t.Helper()
 	f.wantClaim(1, id)
-	f.endAs(id, to)
+	f.endWithState(id, state)
 }
 
-// release gives back the leases of jobs that have not started.
-func (f *fixture) release(ids ...string) {
+// releaseLeases gives back the leases of jobs that have not started.
+func (f *fixture) releaseLeases(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
 		f.exchange(store.Report{Releases: []queue.Lease{f.lease(id)}})
@@ -282,7 +283,7 @@ func (f *fixture) release(ids ...string) {
 func (f *fixture) change(verb queue.Verb, id string) error {
 	f.t.Helper()
 	seq := f.job(id).Seq
-	return f.try(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
+	return f.runTx(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
 }
 
 // mustChange applies a verb to jobs, and checks that no change is rejected.
@@ -295,11 +296,11 @@ func (f *fixture) mustChange(verb queue.Verb, ids ...string) {
 	}
 }
 
-// advance lets time pass, then carries out what is due, like an engine's Promote.
-func (f *fixture) advance(d time.Duration) {
+// advanceTime lets time pass, then carries out what is due, like an engine's Promote.
+func (f *fixture) advanceTime(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		due := f.sortedJobs(func(j *Job) bool { return j.Slot == Timed && j.DueAt <= f.currentTime })
 		for i := range due {
 			if err := r.MarkDue(&due[i]); err != nil {
@@ -344,8 +345,8 @@ func (f *fixture) wantStates(ids, want string) {
 	}
 }
 
-// laneOf describes the lane of a job: "open", "empty", or "closed by" its gate.
-func (f *fixture) laneOf(id string) string {
+// describeLane describes the lane of a job: "open", "empty", or "closed by" its gate.
+func (f *fixture) describeLane(id string) string {
 	f.t.Helper()
 	switch l := f.lanes[f.job(id).Lane]; {
 	case l.ClosedBy == Open:
@@ -362,7 +363,7 @@ func (f *fixture) laneOf(id string) string {
 // wantLane checks the lane of a job.
 func (f *fixture) wantLane(id, want string) {
 	f.t.Helper()
-	if got := f.laneOf(id); got != want {
+	if got := f.describeLane(id); got != want {
 		f.t.Fatalf("the lane of job %s is %s; want %s", id, got, want)
 	}
 }
@@ -388,13 +389,13 @@ func wantRejection(t *testing.T, err error, code queue.Code, text string) {
 	}
 }
 
-// demands returns the demands that a text describes: words of the form KIND:KEY or KIND:KEY:N, in the order
+// parseDemands returns the demands that a text describes: words of the form KIND:KEY or KIND:KEY:N, in the order
 // in which claims check gates.
-func demands(text string) (list []queue.Demand) {
+func parseDemands(demandText string) (demandList []queue.Demand) {
 	kinds := map[string]queue.GateKind{
 		"node": queue.GateNode, "lock": queue.GateLock, "rate": queue.GateRate, "resource": queue.GateResource,
 	}
-	for word := range strings.FieldsSeq(text) {
+	for word := range strings.FieldsSeq(demandText) {
 		kind, rest, _ := strings.Cut(word, ":")
 		d := queue.Demand{Kind: kinds[kind], Amount: 1}
 		key, n, counted := strings.Cut(rest, ":")
@@ -404,10 +405,12 @@ func demands(text string) (list []queue.Demand) {
 		if d.Kind == queue.GateRate {
 			d.Period = time.Minute
 		}
-		list = append(list, d)
+		demandList = append(demandList, d)
 	}
-	return list
+	return demandList
 }
 
-// needing returns a draft with an id and demands.
-func needing(id, text string) queue.Job { return queue.Job{ID: id, Demands: demands(text)} }
+// draftWithDemands returns a draft with an id and demands.
+func draftWithDemands(id, demandText string) queue.Job {
+	return queue.Job{ID: id, Demands: parseDemands(demandText)}
+}

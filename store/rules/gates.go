@@ -74,7 +74,7 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 		g.Total = k.settings.Node().Resources[rule.Key]
 		g.Free = g.Total - rule.UsedUnits
 	case queue.GateRate:
-		return k.roomOfRate(need.Gate, &rule)
+		return k.rateLimitRoom(need.Gate, &rule)
 	case queue.GateLock:
 		g.Free, g.Total = rule.Amount-rule.UsedUnits, rule.Amount
 	default:
@@ -83,10 +83,10 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	return g, err
 }
 
-// roomOfRate returns the room of a rate limit. The starts in the current period use it up, and so do the claimed
-// jobs that are not known to have started. If no room is left, roomOfRate schedules a check for the time when a
+// rateLimitRoom returns the room of a rate limit. The starts in the current period use it up, and so do the claimed
+// jobs that are not known to have started. If no room is left, rateLimitRoom schedules a check for the time when a
 // start leaves the period.
-func (k *gatekeeper) roomOfRate(gate int64, rule *GateRule) (GateRoom, error) {
+func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
 	found = found && cached.periodStart == since
@@ -100,9 +100,10 @@ func (k *gatekeeper) roomOfRate(gate int64, rule *GateRule) (GateRoom, error) {
 	}
 	g := GateRoom{Free: rule.Amount - rule.UsedUnits - starts, Total: rule.Amount}
 	if err == nil && g.Free <= 0 && starts > 0 {
-		var first queue.Millis
-		if first, err = k.gates.NthNewestStart(gate, since, max(0, rule.Amount-rule.UsedUnits-1)); err == nil && first != 0 {
-			g.OpensAt = first.Add(rule.Period) + 1
+		var freeingStart queue.Millis
+		if freeingStart, err = k.gates.NthNewestStart(gate, since, max(0, rule.Amount-rule.UsedUnits-1)); err == nil &&
+			freeingStart != 0 {
+			g.OpensAt = freeingStart.Add(rule.Period) + 1
 			err = k.gates.ScheduleRecheck(gate, g.OpensAt)
 		}
 	}
@@ -121,9 +122,9 @@ func (k *gatekeeper) roomOfRate(gate int64, rule *GateRule) (GateRoom, error) {
 func (k *gatekeeper) ClearRates() { k.rates = nil }
 
 // recordStart records a start for a rate limit, so that it counts toward the limit until it leaves the period.
-func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
+func (k *gatekeeper) recordStart(gate int64, startedAt queue.Millis) error {
 	delete(k.rates, gate)
-	return k.gates.RecordStart(gate, min(at, k.clock.Now()))
+	return k.gates.RecordStart(gate, min(startedAt, k.clock.Now()))
 }
 
 // applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a user
@@ -131,7 +132,7 @@ func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
 		if d.HasLimit() {
-			k.check(k.recheckChangedGate(k.gates.SetRuleFromJob(j, d)))
+			k.recordErr(k.recheckChangedGate(k.gates.SetRuleFromJob(j, d)))
 		}
 	}
 }
@@ -148,14 +149,14 @@ func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
 
 // SetGate sets the rule of a shared lock or rate. Jobs cannot change it.
 func (k *laneKeeper) SetGate(d queue.Demand) error {
-	if err := checkGate(d); err != nil {
+	if err := checkGateRule(d); err != nil {
 		return err
 	}
 	return k.recheckChangedGate(k.gates.SetFixedRule(d))
 }
 
-// checkGate returns an error if d is not a rule for a shared lock or rate. An Amount of 0 is allowed.
-func checkGate(d queue.Demand) error {
+// checkGateRule returns an error if d is not a rule for a shared lock or rate. An Amount of 0 is allowed.
+func checkGateRule(d queue.Demand) error {
 	if d.Amount == 0 {
 		d.Amount = 1
 		if d.Kind == queue.GateRate {
@@ -172,10 +173,10 @@ func checkGate(d queue.Demand) error {
 }
 
 // recordRateStarts records a start for each rate limit among a lease's gates.
-func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) {
+func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.Millis) {
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate {
-			k.check(k.recordStart(n.Gate, at))
+			k.recordErr(k.recordStart(n.Gate, startedAt))
 			k.MarkGateDirty(n.Gate)
 		}
 	}

@@ -65,7 +65,7 @@ func TestGateRoom(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := newFakeData()
-			d.gates[gate] = fakeGate{Demand: c.demand, uid: userA}
+			d.gates[gate] = fakeGate{Demand: c.demand, ownerUID: userA}
 			for _, given := range c.given {
 				given(d)
 			}
@@ -93,11 +93,11 @@ func TestUnknownGateKindIsRejected(t *testing.T) {
 func TestQuotaHoldsBackOneUser(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 2
-	f.addFor(userA, 9, "a1", "a2", "a3")
-	f.addFor(userB, 0, "b1")
+	f.enqueueAs(userA, 9, "a1", "a2", "a3")
+	f.enqueueAs(userB, 0, "b1")
 	f.wantClaim(9, "a1 a2 b1")
 	f.wantLane("a3", "closed by quota")
-	f.end("a2")
+	f.completeJobs("a2")
 	f.wantLane("a3", "open")
 	f.wantClaim(9, "a3")
 }
@@ -105,12 +105,13 @@ func TestQuotaHoldsBackOneUser(t *testing.T) {
 // A job takes room at a gate from the claim on, before it has started.
 func TestClaimedJobHoldsItsGates(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "lock:db:2"), needing("2", "lock:db:2"), needing("3", "lock:db:2"))
+	f.mustEnqueue(draftWithDemands("1", "lock:db:2"), draftWithDemands("2", "lock:db:2"),
+		draftWithDemands("3", "lock:db:2"))
 	f.wantClaim(9, "1 2")
-	f.release("1")
+	f.releaseLeases("1")
 	f.wantClaim(9, "1")
-	f.start("1")
-	f.end("2")
+	f.startJobs("1")
+	f.completeJobs("2")
 	f.wantClaim(9, "3")
 }
 
@@ -118,27 +119,27 @@ func TestClaimedJobHoldsItsGates(t *testing.T) {
 func TestRateLimitCountsStarts(t *testing.T) {
 	f := newFixture(t)
 	for _, id := range []string{"1", "2", "3", "4"} {
-		f.add(needing(id, "rate:mail:2"))
+		f.mustEnqueue(draftWithDemands(id, "rate:mail:2"))
 	}
 	f.wantClaim(9, "1 2")
-	f.release("2")
+	f.releaseLeases("2")
 	f.wantClaim(9, "2")
-	f.end("1", "2")
+	f.completeJobs("1", "2")
 	f.wantClaim(9, "")
 	f.wantLane("3", "closed by mail")
-	f.advance(time.Minute)
+	f.advanceTime(time.Minute)
 	f.wantClaim(9, "") // each start counts for a whole period of the rate limit
-	f.advance(time.Millisecond)
+	f.advanceTime(time.Millisecond)
 	f.wantClaim(9, "3 4")
 }
 
 // A start that was reported for a time in the future counts as a start now.
 func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "rate:mail:1"), needing("2", "rate:mail:1"))
+	f.mustEnqueue(draftWithDemands("1", "rate:mail:1"), draftWithDemands("2", "rate:mail:1"))
 	f.wantClaim(9, "1")
 	f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease("1"), StartedAt: f.currentTime.Add(time.Hour)}}})
-	f.advance(time.Minute + time.Millisecond)
+	f.advanceTime(time.Minute + time.Millisecond)
 	f.wantClaim(9, "2")
 }
 
@@ -146,12 +147,13 @@ func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
-	f.add(needing("1", "resource:gpu:2"), needing("2", "resource:gpu:1"), needing("3", "resource:gpu:2"))
+	f.mustEnqueue(draftWithDemands("1", "resource:gpu:2"), draftWithDemands("2", "resource:gpu:1"),
+		draftWithDemands("3", "resource:gpu:2"))
 	f.wantClaim(9, "1 2")
 	if a, b := f.job("1").HeldUnits, f.job("2").HeldUnits; a != "gpu=0,1" || b != "gpu=2" {
 		t.Errorf("the jobs hold the units %q and %q; want gpu=0,1 and gpu=2", a, b)
 	}
-	f.end("1")
+	f.completeJobs("1")
 	f.wantClaim(9, "3")
 	if got := f.job("3").HeldUnits; got != "gpu=0,1" {
 		t.Errorf("job 3 holds the units %q; want those that job 1 has freed", got)
@@ -162,13 +164,14 @@ func TestClaimAssignsUnitsOfResource(t *testing.T) {
 func TestLargeJobReservesResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
-	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))
-	f.add(queue.Job{ID: "other queue", Queue: "other", Demands: demands("resource:gpu:1")})
-	f.add(queue.Job{ID: "no resource"})
+	f.mustEnqueue(draftWithDemands("running", "resource:gpu:2"), draftWithDemands("large", "resource:gpu:4"),
+		draftWithDemands("small", "resource:gpu:1"))
+	f.mustEnqueue(queue.Job{ID: "other queue", Queue: "other", Demands: parseDemands("resource:gpu:1")})
+	f.mustEnqueue(queue.Job{ID: "no resource"})
 	f.wantClaim(9, "running other queue no resource")
-	f.end("other queue", "running")
+	f.completeJobs("other queue", "running")
 	f.wantClaim(9, "large")
-	f.end("large")
+	f.completeJobs("large")
 	f.wantClaim(9, "small")
 }
 
@@ -177,16 +180,16 @@ func TestLargeJobReservesResource(t *testing.T) {
 func TestTurnKeepsReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
-	f.add(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
-	f.run("warm up C", queue.Completed)
-	f.run("warm up A", queue.Completed) // from here on, userB is the only user who was not served yet
-	f.add(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: demands("resource:gpu:2")})
-	f.add(queue.Job{ID: "first", UID: userC}, needing("large", "resource:gpu:4"))
-	f.add(queue.Job{ID: "small", UID: userB, Demands: demands("resource:gpu:1")})
+	f.mustEnqueue(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
+	f.claimAndEnd("warm up C", queue.Completed)
+	f.claimAndEnd("warm up A", queue.Completed) // from here on, userB is the only user who was not served yet
+	f.mustEnqueue(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: parseDemands("resource:gpu:2")})
+	f.mustEnqueue(queue.Job{ID: "first", UID: userC}, draftWithDemands("large", "resource:gpu:4"))
+	f.mustEnqueue(queue.Job{ID: "small", UID: userB, Demands: parseDemands("resource:gpu:1")})
 	f.wantClaim(9, "running first") // the two free units are reserved for the large job
-	f.end("running")
+	f.completeJobs("running")
 	f.wantClaim(9, "small") // large and small have room now, and userB has the turn
-	f.end("small")
+	f.completeJobs("small")
 	f.wantClaim(9, "large")
 }
 
@@ -194,8 +197,9 @@ func TestTurnKeepsReservation(t *testing.T) {
 func TestJobWaitsForItsNode(t *testing.T) {
 	f := newFixture(t)
 	f.node.Labels = map[string]string{"os": "linux"}
-	f.add(needing("elsewhere", "node:there"), needing("here", "node:here"), needing("label", "node:os=linux"))
-	f.add(queue.Job{ID: "anywhere"})
+	f.mustEnqueue(draftWithDemands("elsewhere", "node:there"), draftWithDemands("here", "node:here"),
+		draftWithDemands("label", "node:os=linux"))
+	f.mustEnqueue(queue.Job{ID: "anywhere"})
 	f.wantClaim(9, "here label anywhere")
 	f.wantLane("elsewhere", "closed by there")
 }
@@ -205,7 +209,7 @@ func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
 	f.holdLock("@db")
-	f.add(needing("large", "lock:@db resource:gpu:4"), needing("small", "resource:gpu:1"))
+	f.mustEnqueue(draftWithDemands("large", "lock:@db resource:gpu:4"), draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "small")
 	f.wantLane("large", "closed by @db")
 }
@@ -228,12 +232,12 @@ func TestJobsDeclareLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			if c.operator > 0 {
-				f.do(func(r *Rules) error {
+				f.mustRunTx(func(r *Rules) error {
 					return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: c.key, Amount: c.operator})
 				})
 			}
 			for i, n := range c.declared {
-				f.add(needing(string(rune('a'+i)), "lock:"+c.key+":"+n))
+				f.mustEnqueue(draftWithDemands(string(rune('a'+i)), "lock:"+c.key+":"+n))
 			}
 			for _, g := range f.gates {
 				if g.Amount != c.want {
@@ -248,9 +252,9 @@ func TestJobsDeclareLimits(t *testing.T) {
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
-	f.add(needing("waits", "lock:@db"))
+	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLane("waits", "closed by @db")
-	f.do(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: 2}) })
+	f.mustRunTx(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: 2}) })
 	f.wantClaim(9, "waits")
 }
 
@@ -262,7 +266,7 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 		{Kind: queue.GateNode, Key: "here", Amount: 1},
 	} {
 		f := newFixture(t)
-		err := f.try(func(r *Rules) error { return r.SetGate(d) })
+		err := f.runTx(func(r *Rules) error { return r.SetGate(d) })
 		var rejection *queue.Error
 		if !errors.As(err, &rejection) || rejection.Code != queue.CodeInvalid {
 			t.Errorf("setting the limit of %q returned %v; want an invalid request", d.Key, err)
@@ -276,13 +280,13 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 	f.maxLeasedPerUser = 1
 	f.node.Resources = map[string]int{"gpu": 1}
 	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
-	f.add(needing("running", "lock:db rate:mail:1"))
-	f.run("running", queue.Completed) // use up the rate
-	f.add(needing("holder", "lock:db"))
+	f.mustEnqueue(draftWithDemands("running", "lock:db rate:mail:1"))
+	f.claimAndEnd("running", queue.Completed) // use up the rate
+	f.mustEnqueue(draftWithDemands("holder", "lock:db"))
 	f.wantClaim(1, "holder")
-	f.add(needing("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
+	f.mustEnqueue(draftWithDemands("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
 	var list []store.WaitReason
-	f.do(func(r *Rules) (err error) {
+	f.mustRunTx(func(r *Rules) (err error) {
 		list, err = r.WaitReasons(f.job("waits").Seq)
 		return err
 	})
@@ -309,9 +313,10 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 func TestWaitReasonsNameReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
-	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))
+	f.mustEnqueue(draftWithDemands("running", "resource:gpu:2"), draftWithDemands("large", "resource:gpu:4"),
+		draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "running")
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		list, err := r.WaitReasons(f.job("small").Seq)
 		if len(list) != 1 || !list[0].KeptForOtherJob || list[0].Key != "gpu" {
 			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)

@@ -23,7 +23,7 @@ func (r *Rules) enqueueHooks(j *Job) {
 	}
 	// This check comes before the job's large fields are read.
 	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxWaitingHookJobs {
-		r.dropHook(j)
+		r.recordDroppedHook(j)
 		return
 	}
 	fullJob, err := r.tx.Job(j.Seq, ReadFull)
@@ -33,27 +33,27 @@ func (r *Rules) enqueueHooks(j *Job) {
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
 	if isLost || fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
-		r.dropHook(j)
+		r.recordDroppedHook(j)
 		return
 	}
 	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
 		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
 		if !r.hookFits(j, &draft, h.MaxBytesPerUser) {
-			r.dropHook(j)
+			r.recordDroppedHook(j)
 			continue
 		}
 		// The limits on waiting jobs do not apply to hooks.
 		draftNumber, seq, id, err := r.tx.RegisterDraft(&draft)
 		if !r.failed(err) {
-			r.check(r.Insert(&draft, draftNumber, draft.UID, seq, id))
+			r.recordErr(r.Insert(&draft, draftNumber, draft.UID, seq, id))
 		}
 	}
 }
 
-// dropHook records that a hook of a job was not created.
-func (r *Rules) dropHook(j *Job) {
-	r.check(r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail))
+// recordDroppedHook records that a hook of a job was not created.
+func (r *Rules) recordDroppedHook(j *Job) {
+	r.recordErr(r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, emptyDetail))
 }
 
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
@@ -61,8 +61,8 @@ func (r *Rules) dropHook(j *Job) {
 // may hold. If too few bytes are free, hookFits tries to make room.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
-	r.check(err)
+	r.recordErr(err)
 	return r.tx.UserCounts(j.UID).Hooks < queue.MaxWaitingHookJobs && r.makeRoom(draft.UID, size, maxBytes)
 }
 
-var noDetail = []byte(`{}`)
+var emptyDetail = []byte(`{}`)

@@ -42,9 +42,9 @@ func TestHooksFollowState(t *testing.T) {
 		do   func(*fixture)
 		want string
 	}{
-		"completed": {func(f *fixture) { f.run("1", queue.Completed) }, "completed-of-1 ended-of-1"},
-		"dead":      {func(f *fixture) { f.run("1", queue.Dead) }, "dead-of-1 ended-of-1"},
-		"failed":    {func(f *fixture) { f.run("1", queue.Failed) }, "failed-of-1"},
+		"completed": {func(f *fixture) { f.claimAndEnd("1", queue.Completed) }, "completed-of-1 ended-of-1"},
+		"dead":      {func(f *fixture) { f.claimAndEnd("1", queue.Dead) }, "dead-of-1 ended-of-1"},
+		"failed":    {func(f *fixture) { f.claimAndEnd("1", queue.Failed) }, "failed-of-1"},
 		"cancelled": {func(f *fixture) { f.mustChange(queue.VerbCancel, "1") }, "ended-of-1"},
 		"held":      {func(f *fixture) { f.mustChange(queue.VerbHold, "1") }, ""},
 		"removed":   {func(f *fixture) { f.mustChange(queue.VerbRemove, "1") }, ""},
@@ -52,7 +52,7 @@ func TestHooksFollowState(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newHookFixture(t, allHooks)
-			f.add(queue.Job{ID: "1"})
+			f.mustEnqueue(queue.Job{ID: "1"})
 			c.do(f)
 			if got := f.hookIDs(); got != c.want {
 				t.Errorf("the hooks are %q; want %q", got, c.want)
@@ -64,9 +64,9 @@ func TestHooksFollowState(t *testing.T) {
 // A job can request hooks itself.
 func TestJobRequestsHook(t *testing.T) {
 	f := newHookFixture(t, 0)
-	f.add(queue.Job{ID: "1", HookEvents: queue.HookDead}, queue.Job{ID: "2"})
-	f.run("1", queue.Dead)
-	f.run("2", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "1", HookEvents: queue.HookDead}, queue.Job{ID: "2"})
+	f.claimAndEnd("1", queue.Dead)
+	f.claimAndEnd("2", queue.Dead)
 	if got, want := f.hookIDs(), "dead-of-1"; got != want {
 		t.Errorf("the hooks are %q; want %q", got, want)
 	}
@@ -75,9 +75,9 @@ func TestJobRequestsHook(t *testing.T) {
 // No hooks are created for a job that is a hook itself.
 func TestHookHasNoHooks(t *testing.T) {
 	f := newHookFixture(t, queue.HookCompleted)
-	f.add(queue.Job{ID: "1"})
-	f.run("1", queue.Completed)
-	f.run("completed-of-1", queue.Completed)
+	f.mustEnqueue(queue.Job{ID: "1"})
+	f.claimAndEnd("1", queue.Completed)
+	f.claimAndEnd("completed-of-1", queue.Completed)
 	if got, want := f.hookIDs(), "completed-of-1"; got != want {
 		t.Errorf("the hooks are %q; want %q", got, want)
 	}
@@ -88,17 +88,17 @@ func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
 		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].total + 100 },
 		"the account was given to another":   func(f *fixture) { f.disownedUIDs[userA] = -1001 },
-		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
+		"the job's settings cannot be read":  func(f *fixture) { f.damageJob("1") },
 		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxWaitingHookJobs) },
 	}
 	for name, given := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newHookFixture(t, queue.HookCompleted)
-			f.add(queue.Job{ID: "1"})
+			f.mustEnqueue(queue.Job{ID: "1"})
 			f.wantClaim(1, "1")
 			given(f)
 			hooks := f.hookIDs()
-			f.end("1")
+			f.completeJobs("1")
 			if got := f.hookIDs(); got != hooks {
 				t.Errorf("the hooks %q were created", strings.TrimPrefix(got, hooks))
 			}
@@ -110,8 +110,8 @@ func TestHookIsDropped(t *testing.T) {
 	}
 }
 
-// damage makes a job unreadable.
-func (f *fixture) damage(id string) {
+// damageJob makes a job unreadable.
+func (f *fixture) damageJob(id string) {
 	j := f.job(id)
 	j.Damaged = true
 	f.jobs[j.Seq] = *j

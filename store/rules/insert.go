@@ -18,18 +18,18 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 	j.Rank = rankOf(r.tx, &j.Job)
 	r.applyDeclaredLimits(j)
-	r.check(r.tx.AdjustNamingCounts(j, 1))
+	r.recordErr(r.tx.AdjustNamingCounts(j, 1))
 	statuses, unresolved, broken := r.edgeStatuses(draft)
 	if unresolved || broken {
 		j.State = queue.Blocked
 	}
 	r.assignSlot(j)
-	r.check(r.tx.Insert(j, draftNumber))
+	r.recordErr(r.tx.Insert(j, draftNumber))
 	r.tx.AddUserBytes(j.UID, j.StoredBytes, 0)
 	r.tx.CountTransition(j, 0, j.State)
-	r.check(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)))
+	r.recordErr(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)))
 	for i := range statuses {
-		r.check(r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]))
+		r.recordErr(r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]))
 	}
 	if broken {
 		r.applyDependencyFailure(j, draft.OnDependencyFailure)

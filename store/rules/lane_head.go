@@ -43,12 +43,12 @@ const MaxClaimBytes = 1 << 20
 // advanceHead moves a lane's head to its first job, if the lane is closed by gate and gate is a resource. Such
 // a lane holds back the lanes that rank behind its head, so the head must be exact. advanceHead reports whether
 // the lane has changed.
-func (k *laneKeeper) advanceHead(l *Lane, gate int64) (changed bool) {
+func (k *laneKeeper) advanceHead(l *Lane, gate int64) (laneChanged bool) {
 	return needsResource(l, gate) && k.moveHeadToFirst(l)
 }
 
 // ensurePriority calls moveHeadToFirst if the lane's priority is not known. It reports whether the lane has changed.
-func (k *laneKeeper) ensurePriority(l *Lane) (changed bool) {
+func (k *laneKeeper) ensurePriority(l *Lane) (laneChanged bool) {
 	if l.Priority != UnknownPriority {
 		return false
 	}
@@ -56,14 +56,14 @@ func (k *laneKeeper) ensurePriority(l *Lane) (changed bool) {
 	return k.moveHeadToFirst(l)
 }
 
-// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if the
+// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. laneChanged is false if the
 // head was already there. It is true if the head has moved, or if the job at the head cannot start.
-func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool) {
+func (k *laneKeeper) moveHeadToFirst(l *Lane) (laneChanged bool) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: MaxSteps}
-	k.check(k.lanes.ScanLane(&scan))
+	k.recordErr(k.lanes.ScanLane(&scan))
 	for i := range scan.DamagedJobs {
 		*k.steps++
-		k.check(k.dropper.HoldDamaged(&scan.DamagedJobs[i]))
+		k.recordErr(k.dropper.HoldDamaged(&scan.DamagedJobs[i]))
 	}
 	switch {
 	case len(scan.Jobs) == 0 && scan.Exhausted:
@@ -73,16 +73,16 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool) {
 		k.moveHead(l, scan.NextPosition, l.ClosedBy)
 		return true
 	case k.hasExpired(&scan.Jobs[0]):
-		k.check(k.dropper.Expire(&scan.Jobs[0]))
+		k.recordErr(k.dropper.Expire(&scan.Jobs[0]))
 		return true
 	}
 	j := &scan.Jobs[0]
-	changed = j.Position() != l.Head
-	if l.Priority = priorityToStore(j); changed || l.Priority != UnknownPriority {
+	laneChanged = j.Position() != l.Head
+	if l.Priority = priorityToStore(j); laneChanged || l.Priority != UnknownPriority {
 		k.setHead(l, j.Position(), l.ClosedBy)
 	}
 	l.Priority = j.Priority
-	return changed
+	return laneChanged
 }
 
 // priorityToStore returns the priority to store for a lane whose head is this job. For a job with an expiry

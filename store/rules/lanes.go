@@ -165,35 +165,36 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	}
 	l.Head, l.ClosedBy = head, closedBy
 	delete(k.skippedPriorities, l.ID)
-	k.check(k.lanes.SetLane(*l))
+	k.recordErr(k.lanes.SetLane(*l))
 }
 
-// laneRoom returns how many jobs of a lane may be leased now. If n is 0, fullGate is the gate without room, or
-// chooseAgain.
-func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64) {
-	n, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
-	for i := 0; i < len(l.Needs) && n > 0; i++ {
-		var atGate int
-		atGate, fullGate = k.roomAtGate(l, l.Needs[i])
-		n = min(n, atGate)
+// laneRoom returns how many jobs of a lane may be leased now. If maxJobs is 0, fullGate is the gate without
+// room, or chooseAgain.
+func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
+	maxJobs, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
+	for i := 0; i < len(l.Needs) && maxJobs > 0; i++ {
+		var gateRoom int
+		gateRoom, fullGate = k.roomAtGate(l, l.Needs[i])
+		maxJobs = min(maxJobs, gateRoom)
 	}
-	return n, fullGate
+	return maxJobs, fullGate
 }
 
-// roomAtGate returns how many jobs of a lane one gate has room for. If n is 0, fullGate is set as by laneRoom.
-// A resource has no room for a lane while checkResourceOrder finds that another lane of the queue goes first.
-func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
+// roomAtGate returns how many jobs of a lane one gate has room for. If maxJobs is 0, fullGate is set as by
+// laneRoom. A resource has no room for a lane while checkResourceOrder finds that another lane of the queue
+// goes first.
+func (k *laneKeeper) roomAtGate(l *Lane, need Need) (maxJobs int, fullGate int64) {
 	if need.Kind == queue.GateResource {
 		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
 			return 0, fullGate
 		}
 	}
 	g, err := k.GateRoom(l.UID, need)
-	k.check(err)
-	if n = max(0, g.Free) / need.Units; n == 0 {
+	k.recordErr(err)
+	if maxJobs = max(0, g.Free) / need.Units; maxJobs == 0 {
 		return 0, need.Gate
 	}
-	return n, Open
+	return maxJobs, Open
 }
 
 // needAt returns how much a lane needs of a gate. For a gate that Needs does not list, it returns one unit of
@@ -274,7 +275,7 @@ func (k *laneKeeper) leaveLane(j *Job) {
 func (k *laneKeeper) moveHeadToNext(l *Lane) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
-	k.check(k.lanes.ScanLane(&scan))
+	k.recordErr(k.lanes.ScanLane(&scan))
 	l.Priority = UnknownPriority
 	switch {
 	case len(scan.DamagedJobs) > 0: // a damaged job is held by the claim that finds it

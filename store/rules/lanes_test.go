@@ -10,11 +10,11 @@ import (
 // TestTwoLanesAndOneLock is the example at the top of lanes.go.
 func TestTwoLanesAndOneLock(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "lock:db")) // lane A
-	f.advance(time.Second)
-	f.add(needing("2", "lock:db rate:mail:10")) // lane B
-	f.add(queue.Job{ID: "3", Delay: time.Hour}) // not due, so in no lane
-	f.add(needing("4", "lock:db"))              // lane A
+	f.mustEnqueue(draftWithDemands("1", "lock:db")) // lane A
+	f.advanceTime(time.Second)
+	f.mustEnqueue(draftWithDemands("2", "lock:db rate:mail:10")) // lane B
+	f.mustEnqueue(queue.Job{ID: "3", Delay: time.Hour})          // not due, so in no lane
+	f.mustEnqueue(draftWithDemands("4", "lock:db"))              // lane A
 
 	head := func(id string) Position { return f.lanes[f.job(id).Lane].Head }
 	f.wantClaim(3, "1") // lane A has the better head
@@ -24,7 +24,7 @@ func TestTwoLanesAndOneLock(t *testing.T) {
 	f.wantLane("4", "closed by db")
 	f.wantLane("2", "closed by db")
 
-	f.end("1")
+	f.completeJobs("1")
 	f.wantLane("4", "open") // lane A still has the better head
 	f.wantLane("2", "closed by db")
 
@@ -35,7 +35,7 @@ func TestTwoLanesAndOneLock(t *testing.T) {
 	f.wantLane("4", "closed by db") // job 2 holds the lock now
 	f.wantLane("2", "closed by db") // no claim has seen yet that lane B is empty
 
-	f.end("2")
+	f.completeJobs("2")
 	f.wantLane("2", "open") // lane B is open again; its head is just after job 2
 	f.wantLane("4", "closed by db")
 	f.wantClaim(3, "4")
@@ -44,16 +44,16 @@ func TestTwoLanesAndOneLock(t *testing.T) {
 
 // Jobs with the same queue, user and demands share a lane.
 func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
-	first := needing("1", "lock:db resource:gpu:2")
+	first := draftWithDemands("1", "lock:db resource:gpu:2")
 	cases := map[string]struct {
 		other queue.Job
 		same  bool
 	}{
-		"everything the same": {needing("2", "lock:db resource:gpu:2"), true},
+		"everything the same": {draftWithDemands("2", "lock:db resource:gpu:2"), true},
 		"another priority":    {queue.Job{ID: "2", Demands: first.Demands, Priority: 9}, true},
-		"another lock limit":  {needing("2", "lock:db:5 resource:gpu:2"), true},
-		"another amount":      {needing("2", "lock:db resource:gpu:1"), false},
-		"another lock":        {needing("2", "lock:other resource:gpu:2"), false},
+		"another lock limit":  {draftWithDemands("2", "lock:db:5 resource:gpu:2"), true},
+		"another amount":      {draftWithDemands("2", "lock:db resource:gpu:1"), false},
+		"another lock":        {draftWithDemands("2", "lock:other resource:gpu:2"), false},
 		"no demands":          {queue.Job{ID: "2"}, false},
 		"another queue":       {queue.Job{ID: "2", Demands: first.Demands, Queue: "other"}, false},
 		"another user":        {queue.Job{ID: "2", Demands: first.Demands, UID: userB}, false},
@@ -61,7 +61,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.add(first, c.other)
+			f.mustEnqueue(first, c.other)
 			if same := f.job("1").Lane == f.job("2").Lane; same != c.same {
 				t.Errorf("the jobs share a lane: %t; want %t", same, c.same)
 			}
@@ -73,8 +73,8 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
-	f.add(needing("waits", "lock:@db"))
-	f.add(queue.Job{ID: "free", Priority: -9})
+	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
+	f.mustEnqueue(queue.Job{ID: "free", Priority: -9})
 	f.wantClaim(2, "free")
 	f.wantLane("waits", "closed by @db")
 }
@@ -83,7 +83,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
-	f.add(needing("waits", "lock:@db"))
+	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLane("waits", "closed by @db")
 }
 
@@ -92,31 +92,31 @@ func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@a")
 	f.holdLock("@b")
-	f.add(needing("both", "lock:@a lock:@b"))
+	f.mustEnqueue(draftWithDemands("both", "lock:@a lock:@b"))
 	f.wantLane("both", "closed by @a")
-	f.end("@a")
+	f.completeJobs("@a")
 	f.wantLane("both", "closed by @b")
-	f.end("@b")
+	f.completeJobs("@b")
 	f.wantLane("both", "open")
 }
 
 // A lane counts as empty after a claim has read it to its end. A new job opens the lane again.
 func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantLane("1", "open")
 	f.wantClaim(1, "1")
 	f.wantLane("1", "open") // the claim stopped after job 1
 	f.wantClaim(1, "")
 	f.wantLane("1", "empty")
-	f.add(queue.Job{ID: "2"})
+	f.mustEnqueue(queue.Job{ID: "2"})
 	f.wantLane("2", "open")
 }
 
 // A lane with demands is empty after its only job was cancelled.
 func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f := newFixture(t)
-	f.add(needing("1", "lock:db"))
+	f.mustEnqueue(draftWithDemands("1", "lock:db"))
 	f.mustChange(queue.VerbCancel, "1")
 	f.wantLane("1", "empty")
 }
@@ -125,12 +125,12 @@ func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
-	f.add(
-		needing("best", "lock:@db"), needing("second", "lock:@db rate:mail:10"),
-		queue.Job{ID: "other queue", Queue: "other", Demands: demands("lock:@db")},
-		queue.Job{ID: "other user", UID: userB, Demands: demands("lock:@db")},
+	f.mustEnqueue(
+		draftWithDemands("best", "lock:@db"), draftWithDemands("second", "lock:@db rate:mail:10"),
+		queue.Job{ID: "other queue", Queue: "other", Demands: parseDemands("lock:@db")},
+		queue.Job{ID: "other user", UID: userB, Demands: parseDemands("lock:@db")},
 	)
-	f.end("@db")
+	f.completeJobs("@db")
 	f.wantLane("best", "open")
 	f.wantLane("second", "closed by @db")
 	f.wantLane("other queue", "open")
@@ -144,16 +144,16 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 		"is cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "first") },
 		"is held":      func(f *fixture) { f.mustChange(queue.VerbHold, "first") },
 		"is removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "first") },
-		"expires":      func(f *fixture) { f.advance(time.Hour); f.wantClaim(1, "second") },
+		"expires":      func(f *fixture) { f.advanceTime(time.Hour); f.wantClaim(1, "second") },
 	}
 	for name, do := range leave {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.holdLock("@db")
-			first := needing("first", "lock:@db rate:mail:10")
+			first := draftWithDemands("first", "lock:@db rate:mail:10")
 			first.ExpiresAt = f.currentTime.Add(time.Minute)
-			f.add(first, needing("second", "lock:@db"))
-			f.end("@db")
+			f.mustEnqueue(first, draftWithDemands("second", "lock:@db"))
+			f.completeJobs("@db")
 			f.wantLane("first", "open")
 			f.wantLane("second", "closed by @db")
 			do(f)
@@ -169,10 +169,10 @@ func TestOpenLanesContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
 	for _, name := range []string{"q1", "q2", "q3"} {
-		f.add(queue.Job{ID: name, Queue: name, Demands: demands("lock:@db")})
+		f.mustEnqueue(queue.Job{ID: name, Queue: name, Demands: parseDemands("lock:@db")})
 	}
 	f.rechecks.MaxSteps = 3
-	f.end("@db")
+	f.completeJobs("@db")
 	open := len(f.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && len(l.Needs) > 0 && l.UID == userA }))
 	if open == 0 || open == 3 {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
@@ -182,7 +182,7 @@ func TestOpenLanesContinuesInLaterTransactions(t *testing.T) {
 			f.wakeAt, f.currentTime)
 	}
 	for range 3 {
-		f.advance(0)
+		f.advanceTime(0)
 	}
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.wantLane(name, "open")
@@ -195,7 +195,7 @@ func TestOpenLanesContinuesInLaterTransactions(t *testing.T) {
 // A claim cancels a job that has expired, and takes the next one.
 func TestClaimCancelsExpiredJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "late", ExpiresAt: f.currentTime.Add(time.Second)}, queue.Job{ID: "next"})
+	f.mustEnqueue(queue.Job{ID: "late", ExpiresAt: f.currentTime.Add(time.Second)}, queue.Job{ID: "next"})
 	f.currentTime = f.currentTime.Add(time.Second)
 	f.wantClaim(1, "next")
 	f.wantStates("late", "cancelled")
@@ -207,7 +207,7 @@ func TestClaimCancelsExpiredJob(t *testing.T) {
 // A claim holds a job that cannot be read, and takes the next one.
 func TestClaimHoldsDamagedJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "broken"}, queue.Job{ID: "next"})
+	f.mustEnqueue(queue.Job{ID: "broken"}, queue.Job{ID: "next"})
 	broken := f.job("broken")
 	broken.Damaged, broken.Error = true, "the row cannot be read"
 	f.jobs[broken.Seq] = *broken

@@ -26,45 +26,45 @@ type roomMaker struct {
 	history  History
 }
 
-// makeRoom reports whether a user may hold additional bytes; added is their number. limit applies to all bytes of
-// the user; 0 means unlimited. If they would exceed it, makeRoom removes outputs and inputs of the user. It removes
-// nothing if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
-func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
+// makeRoom reports whether a user may hold addedBytes more bytes. maxBytes is the limit for all bytes of the user;
+// 0 means unlimited. If they would exceed it, makeRoom removes outputs and inputs of the user. It removes nothing
+// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+func (m *roomMaker) makeRoom(uid int, addedBytes, maxBytes int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
-	case limit <= 0 || added <= 0 || u.Bytes+added <= limit:
+	case maxBytes <= 0 || addedBytes <= 0 || u.Bytes+addedBytes <= maxBytes:
 		return true
-	case u.Bytes-u.OutputBytes+added > limit:
+	case u.Bytes-u.OutputBytes+addedBytes > maxBytes:
 		return false
 	}
-	m.check(m.history.TrimUserData(uid, limit-added))
-	if m.counters.UserCounts(uid).Bytes+added > limit {
+	m.recordErr(m.history.TrimUserData(uid, maxBytes-addedBytes))
+	if m.counters.UserCounts(uid).Bytes+addedBytes > maxBytes {
 		return false
 	}
 	m.clock.WakeAt(m.clock.Now()) // wake Promote: after it, the service deletes unneeded output files
 	return true
 }
 
-// makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user; 0
-// means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
+// makeRoomForAttempt makes room for an ended attempt of a job. maxBytes is the limit for the bytes of the job's
+// user; 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
 // output, and lists the output file for deletion. If there is no room for the attempt's record either, and the
 // job has store.KeptAttemptRecords records, it deletes the oldest. So the job's history does not grow.
-func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) *store.Settlement {
+func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, maxBytes int64) *store.Settlement {
 	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)
-	if m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit) {
+	if m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), maxBytes) {
 		return e
 	}
 	stripped := *e
 	a := &stripped.Attempt
 	if a.OutputRef != "" {
-		m.check(m.history.AddDeletableOutput(a.OutputRef, a.Node))
+		m.recordErr(m.history.AddDeletableOutput(a.OutputRef, a.Node))
 		m.clock.WakeAt(m.clock.Now())
 	}
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if !m.makeRoom(j.UID, recordBytes, limit) && j.StartedAttempts >= store.KeptAttemptRecords {
-		m.check(m.history.DeleteOldestAttempt(j.Seq))
+	if !m.makeRoom(j.UID, recordBytes, maxBytes) && j.StartedAttempts >= store.KeptAttemptRecords {
+		m.recordErr(m.history.DeleteOldestAttempt(j.Seq))
 	}
 	return &stripped
 }

@@ -10,53 +10,53 @@ import (
 // the job into its lane, writes the job and updates the counts. If kind is not "", it adds an event. It also
 // writes other changes that the caller has made to the job. If the job is leased, a move to any state except
 // processing ends the lease. See docs/decisions/0002.
-func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) {
+func (r *Rules) Move(j *Job, newState queue.State, kind queue.EventKind, detail []byte) {
 	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
 	l := r.tx.Lease(j.Seq)
-	if !transitionAllowed(from, to, l != nil) {
-		r.check(fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to))
+	if !transitionAllowed(from, newState, l != nil) {
+		r.recordErr(fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, newState))
 		return
 	}
-	r.setState(j, to)
+	r.setState(j, newState)
 	if oldSlot == Ready && l == nil {
 		r.leaveLane(j)
 	}
-	if l != nil && to != queue.Processing {
+	if l != nil && newState != queue.Processing {
 		j.HeldUnits = ""
 		r.endLease(l)
 	}
 	r.assignSlot(j)
-	if to == queue.Processing {
+	if newState == queue.Processing {
 		r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	}
-	r.check(r.tx.Put(j))
-	r.tx.CountTransition(j, from, to)
+	r.recordErr(r.tx.Put(j))
+	r.tx.CountTransition(j, from, newState)
 	if j.OwnRetention != wasKept {
-		r.tx.AdjustRetainedCount(j, bit(j.OwnRetention)-bit(wasKept))
+		r.tx.AdjustRetainedCount(j, boolToInt(j.OwnRetention)-boolToInt(wasKept))
 	}
-	if to.Ended() != from.Ended() {
-		r.check(r.tx.AdjustNamingCounts(j, bit(from.Ended())-bit(to.Ended())))
+	if newState.Ended() != from.Ended() {
+		r.recordErr(r.tx.AdjustNamingCounts(j, boolToInt(from.Ended())-boolToInt(newState.Ended())))
 	}
-	if to.Ended() && !from.Ended() {
-		r.addParentChange(j, to)
+	if newState.Ended() && !from.Ended() {
+		r.addParentChange(j, newState)
 	}
 	if kind != "" {
-		r.check(r.tx.AddEvent(kind, &j.Job, to, detail))
+		r.recordErr(r.tx.AddEvent(kind, &j.Job, newState, detail))
 	}
-	if to.Ended() && !from.Ended() || to == queue.Failed && kind == queue.EventEnded {
+	if newState.Ended() && !from.Ended() || newState == queue.Failed && kind == queue.EventEnded {
 		r.enqueueHooks(j)
 	}
 }
 
 // setState sets a job's state and the fields that depend on it.
-func (r *Rules) setState(j *Job, to queue.State) {
-	j.State, j.UpdatedAt = to, r.tx.Now()
-	if to != queue.Processing {
+func (r *Rules) setState(j *Job, newState queue.State) {
+	j.State, j.UpdatedAt = newState, r.tx.Now()
+	if newState != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && r.tx.Queue(j.Queue).OwnRetention
+	j.OwnRetention = (newState == queue.Completed || newState == queue.Cancelled) && r.tx.Queue(j.Queue).HasOwnRetention
 	switch {
-	case !to.Ended():
+	case !newState.Ended():
 		j.EndedAt = 0
 	case j.EndedAt <= 0:
 		j.EndedAt = r.tx.Now()
@@ -66,9 +66,9 @@ func (r *Rules) setState(j *Job, to queue.State) {
 // transitionAllowed reports whether a job may change from one state to another. For a leased job, it also
 // allows the transitions from processing, because the attempt may have run although its start is not recorded
 // yet.
-func transitionAllowed(from, to queue.State, leased bool) bool {
-	return from == to || from.CanChangeTo(to) ||
-		leased && from.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(to)
+func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
+	return oldState == newState || oldState.CanChangeTo(newState) ||
+		isLeased && oldState.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(newState)
 }
 
 // assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It
@@ -98,7 +98,7 @@ func (r *Rules) MarkDue(j *Job) error {
 		j.Rank = rankOf(r.tx, &j.Job)
 	}
 	r.assignSlot(j)
-	r.check(r.tx.Put(j))
+	r.recordErr(r.tx.Put(j))
 	return r.err
 }
 
@@ -135,13 +135,13 @@ func (r *Rules) Rerank(j *Job) error {
 	if j.Slot == Ready {
 		r.joinLane(j) // the job joins its lane again, because its new position may be before the lane's head
 	}
-	r.check(r.tx.Put(j))
+	r.recordErr(r.tx.Put(j))
 	return r.err
 }
 
-// Disown gives an unleased job to former, a uid below 0 that no account has. It is called when the job's uid
-// belongs to another account now. A waiting job is then held.
-func (r *Rules) Disown(j *Job, former int) error {
+// Disown gives an unleased job to formerOwnerUID, a uid below 0 that no account has. It is called when the
+// job's uid belongs to another account now. A waiting job is then held.
+func (r *Rules) Disown(j *Job, formerOwnerUID int) error {
 	if j.Slot == Ready {
 		r.leaveLane(j)
 		j.Slot = NotQueued // the job is in no lane; a waiting job is held below
@@ -151,19 +151,19 @@ func (r *Rules) Disown(j *Job, former int) error {
 		r.tx.CountTransition(j, from, 0)
 	}
 	old := *j
-	j.UID = former
+	j.UID = formerOwnerUID
 	r.tx.AddUserBytes(old.UID, -j.StoredBytes, -j.OutputBytes)
-	r.tx.AddUserBytes(former, j.StoredBytes, j.OutputBytes)
+	r.tx.AddUserBytes(formerOwnerUID, j.StoredBytes, j.OutputBytes)
 	if from.Waiting() {
 		r.tx.CountTransition(j, 0, from)
 	}
 	if !from.Ended() {
-		r.check(r.tx.AdjustNamingCounts(&old, -1))
-		r.check(r.tx.AdjustNamingCounts(j, 1))
+		r.recordErr(r.tx.AdjustNamingCounts(&old, -1))
+		r.recordErr(r.tx.AdjustNamingCounts(j, 1))
 	}
 	if !from.Waiting() || from == queue.Held {
 		r.tx.NotifyWatches(j.Seq)
-		r.check(r.tx.Put(j))
+		r.recordErr(r.tx.Put(j))
 		return r.err
 	}
 	j.Reason = queue.ReasonDisowned
@@ -176,7 +176,7 @@ func (r *Rules) Disown(j *Job, former int) error {
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
 		r.tx.WakeAt(r.tx.Now()) // wake Promote, which ends the disownment after its last job
-		r.check(r.Disown(j, former))
+		r.recordErr(r.Disown(j, former))
 	}
 }
 
@@ -185,11 +185,11 @@ func (r *Rules) disownAfterLease(j *Job) {
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued
-		r.check(r.tx.Put(j))
+		r.recordErr(r.tx.Put(j))
 		return r.err
 	}
 	j.NewError = new(j.Error)
-	r.Move(j, queue.Held, queue.EventHeld, noDetail)
+	r.Move(j, queue.Held, queue.EventHeld, emptyDetail)
 	return r.err
 }
 
@@ -200,14 +200,14 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	}
 	if !j.State.Ended() {
 		r.addParentChange(j, 0)
-		r.check(r.tx.AdjustNamingCounts(j, -1))
+		r.recordErr(r.tx.AdjustNamingCounts(j, -1))
 	}
-	r.check(r.tx.Remove(j.Seq))
+	r.recordErr(r.tx.Remove(j.Seq))
 	r.tx.AddUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
 	r.tx.CountTransition(j, j.State, 0)
 	if j.OwnRetention {
 		r.tx.AdjustRetainedCount(j, -1)
 	}
-	r.check(r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail))
+	r.recordErr(r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail))
 	return r.err
 }

@@ -23,8 +23,8 @@ func TestMoveFollowsStateTable(t *testing.T) {
 		}
 	}
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
-	err := f.try(func(r *Rules) error {
+	f.mustEnqueue(queue.Job{ID: "1"})
+	err := f.runTx(func(r *Rules) error {
 		r.Move(f.job("1"), queue.Dead, "", nil)
 		return r.Err()
 	})
@@ -37,13 +37,13 @@ func TestMoveFollowsStateTable(t *testing.T) {
 func TestMoveEndsLease(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
-	f.add(needing("1", "resource:gpu:1"))
+	f.mustEnqueue(draftWithDemands("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
-	f.start("1")
+	f.startJobs("1")
 	if f.leases[f.job("1").Seq] == nil || f.job("1").HeldUnits == "" {
 		t.Error("the start of the job has ended its lease")
 	}
-	f.end("1")
+	f.completeJobs("1")
 	if f.leases[f.job("1").Seq] != nil || f.job("1").HeldUnits != "" {
 		t.Error("the end of the job has not ended its lease")
 	}
@@ -52,7 +52,7 @@ func TestMoveEndsLease(t *testing.T) {
 // Every change of a job notifies its watches.
 func TestMoveNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	before := len(f.notifiedSeqs)
 	f.exchange(store.Report{Releases: []queue.Lease{f.lease("1")}})
@@ -66,10 +66,10 @@ func TestRetentionOfQueueCountsJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
 		f.queueRules["default"] = store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}
-		f.add(queue.Job{ID: "1"})
-		f.run("1", state)
-		if f.retainedCount != bit(kept) {
-			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedCount, state, bit(kept))
+		f.mustEnqueue(queue.Job{ID: "1"})
+		f.claimAndEnd("1", state)
+		if f.retainedCount != boolToInt(kept) {
+			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedCount, state, boolToInt(kept))
 		}
 		f.mustChange(queue.VerbRetry, "1")
 		if f.retainedCount != 0 {
@@ -81,7 +81,7 @@ func TestRetentionOfQueueCountsJobs(t *testing.T) {
 // A removed job gives back the bytes that it used.
 func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1"})
+	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
@@ -96,16 +96,16 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 // that no account has. A leased job is disowned after its lease.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "leased"})
+	f.mustEnqueue(queue.Job{ID: "leased"})
 	f.wantClaim(1, "leased")
-	f.add(needing("waiting", "lock:db"), queue.Job{ID: "done", Priority: 9})
-	f.run("done", queue.Completed)
+	f.mustEnqueue(draftWithDemands("waiting", "lock:db"), queue.Job{ID: "done", Priority: 9})
+	f.claimAndEnd("done", queue.Completed)
 	f.disownedUIDs[userA] = -userA
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		return errors.Join(r.Disown(f.job("waiting"), -userA), r.Disown(f.job("done"), -userA))
 	})
 	f.wantStates("waiting done", "held completed")
-	f.endAs("leased", queue.Failed)
+	f.endWithState("leased", queue.Failed)
 	f.wantStates("leased", "held")
 	for _, id := range []string{"leased", "waiting", "done"} {
 		if got := f.job(id).UID; got != -userA {
@@ -120,11 +120,11 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 // A new rank moves a job within its lane, even to a position before the head of the lane.
 func TestRerankMovesJobInItsLane(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "low", Priority: 1})
-	f.advance(time.Hour)
-	f.add(queue.Job{ID: "high", Priority: 2})
+	f.mustEnqueue(queue.Job{ID: "low", Priority: 1})
+	f.advanceTime(time.Hour)
+	f.mustEnqueue(queue.Job{ID: "high", Priority: 2})
 	f.order = queue.Order{Scheduling: queue.ByPriority}
-	f.do(func(r *Rules) error { return errors.Join(r.Rerank(f.job("low")), r.Rerank(f.job("high"))) })
+	f.mustRunTx(func(r *Rules) error { return errors.Join(r.Rerank(f.job("low")), r.Rerank(f.job("high"))) })
 	f.wantClaim(2, "high low")
 }
 
@@ -132,10 +132,10 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 // it is given back.
 func TestClaimComputesRankDuringRerank(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1", Priority: 5})
+	f.mustEnqueue(queue.Job{ID: "1", Priority: 5})
 	f.order, f.reranking = queue.Order{Scheduling: queue.ByPriority}, true
 	f.wantClaim(1, "1")
-	f.release("1")
+	f.releaseLeases("1")
 	if got := f.job("1").Rank; got != -5 {
 		t.Errorf("the rank of the released job is %d; want -5", got)
 	}
@@ -144,11 +144,11 @@ func TestClaimComputesRankDuringRerank(t *testing.T) {
 // A job with a start time enters its lane when it is due.
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1", Delay: time.Minute})
+	f.mustEnqueue(queue.Job{ID: "1", Delay: time.Minute})
 	if f.wakeAt != f.currentTime.Add(time.Minute) || f.job("1").Slot != Timed {
 		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Slot)
 	}
-	f.advance(time.Minute)
+	f.advanceTime(time.Minute)
 	if got := f.job("1").Slot; got != Ready {
 		t.Errorf("the due job is in slot %d; want %d", got, Ready)
 	}

@@ -13,18 +13,19 @@ type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 
 // RunOccurrences carries out and records occurrences of a schedule; see store.Schedules. It calls enqueue for
 // each new job. See docs/decisions/0022.
-func (r *Rules) RunOccurrences(request *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult,
-	err error) {
+func (r *Rules) RunOccurrences(
+	request *store.OccurrenceRequest, enqueue enqueueFunc,
+) (result store.OccurrenceResult, err error) {
 	s, err := r.tx.Schedule(request.Name)
 	if err != nil || s.Generation != request.Generation || s.UID < 0 || s.Damaged {
-		return fired, err
+		return result, err
 	}
 	if request.RequestedBy == nil &&
 		(s.PausedAt != 0 || s.LastAt != request.ExpectedLastAt || s.BootID != request.ExpectedBootID) {
-		return fired, nil
+		return result, nil
 	}
 	unfinished, err := r.tx.UnfinishedJobs(request.Name, store.MaxUnfinishedJobs)
-	r.check(err)
+	r.recordErr(err)
 	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
@@ -33,31 +34,31 @@ func (r *Rules) RunOccurrences(request *store.OccurrenceRequest, enqueue enqueue
 		b.unfinishedCount, b.newestSeq, b.toReplace = 0, 0, unfinished
 		for i := range unfinished {
 			if r.tx.Lease(unfinished[i].Seq) != nil {
-				fired.LeasedSeqs = append(fired.LeasedSeqs, unfinished[i].Seq)
+				result.LeasedSeqs = append(result.LeasedSeqs, unfinished[i].Seq)
 			}
 		}
-		if len(fired.LeasedSeqs) > 0 {
+		if len(result.LeasedSeqs) > 0 {
 			if err := b.checkRejection(); err != nil || b.rejection == nil {
-				return fired, err
+				return result, err
 			}
-			fired.LeasedSeqs = nil
+			result.LeasedSeqs = nil
 		}
 	}
 	r.recordMissed(request)
 	for _, at := range request.Occurrences {
-		run, err := b.runOccurrence(at, request.FailOverQuota && len(fired.Records) == 0)
+		run, err := b.runOccurrence(at, request.FailOverQuota && len(result.Records) == 0)
 		if err != nil {
-			return fired, err
+			return result, err
 		}
-		fired.Records = append(fired.Records, run)
+		result.Records = append(result.Records, run)
 	}
-	fired.CarriedOut = true
+	result.CarriedOut = true
 	if request.RequestedBy != nil {
-		return fired, r.err
+		return result, r.err
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.BootID = request.LastAt, request.NextAt, request.DueAt, request.NextBootID
-	r.check(r.tx.SetScheduleState(&s))
-	return fired, r.err
+	r.recordErr(r.tx.SetScheduleState(&s))
+	return result, r.err
 }
 
 // recordMissed records the occurrences that were missed, with one event for all.
@@ -66,12 +67,12 @@ func (r *Rules) recordMissed(request *store.OccurrenceRequest) {
 		return
 	}
 	for _, at := range request.MissedOccurrences {
-		r.check(r.tx.AddOccurrenceRecord(request.Name,
+		r.recordErr(r.tx.AddOccurrenceRecord(request.Name,
 			store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}))
 	}
 	detail := queue.EventDetail{Schedule: request.Name,
 		OccurrenceAt: request.MissedOccurrences[len(request.MissedOccurrences)-1], Count: len(request.MissedOccurrences)}
-	r.check(r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail)))
+	r.recordErr(r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, encodeDetail(detail)))
 }
 
 // occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
@@ -91,12 +92,13 @@ type occurrenceEnqueuer struct {
 // runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. If a user
 // requested the run, it returns an error instead. It also returns an error if failOverQuota is set and the
 // rejection is due to the user's quota.
-func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
-	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: e.request.RequestedBy}
+func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
+	run := store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OutcomeEnqueued,
+		RequestedBy: e.request.RequestedBy}
 	kind := queue.EventScheduleEnqueued
 	var j Job
 	var rejection *queue.Error
-	err := e.enqueueOccurrence(at, &j)
+	err := e.enqueueOccurrence(plannedAt, &j)
 	var overQuota *store.QuotaError
 	switch {
 	case failOverQuota && errors.As(err, &overQuota):
@@ -113,15 +115,16 @@ func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 			run.Outcome, run.Note = store.OutcomeSkipped, e.newestID
 		}
 	}
-	e.rules.check(e.rules.tx.AddOccurrenceRecord(e.request.Name, run))
-	detail := detailOf(queue.EventDetail{Schedule: e.request.Name, OccurrenceAt: at, UID: e.request.RequestedBy})
-	e.rules.check(e.rules.tx.AddEvent(kind, &j.Job, j.State, detail))
+	e.rules.recordErr(e.rules.tx.AddOccurrenceRecord(e.request.Name, run))
+	detail := encodeDetail(queue.EventDetail{Schedule: e.request.Name, OccurrenceAt: plannedAt,
+		UID: e.request.RequestedBy})
+	e.rules.recordErr(e.rules.tx.AddEvent(kind, &j.Job, j.State, detail))
 	return run, e.rules.err
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, and sets the seq, id and state of j. If the job is
 // rejected, it returns the reason.
-func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
+func (e *occurrenceEnqueuer) enqueueOccurrence(plannedAt queue.Millis, j *Job) error {
 	draft, ownParents := e.draft(), len(e.schedule.Draft.DependsOn)
 	switch {
 	case e.rejection != nil:
@@ -142,7 +145,7 @@ func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 				"wait for the job, or cancel it first", e.newestID, e.schedule.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
-		id := e.request.CandidateID(at, n)
+		id := e.request.CandidateID(plannedAt, n)
 		taken, err := e.rules.tx.IDTaken(id)
 		switch {
 		case err != nil:
@@ -209,8 +212,8 @@ const MaxReplacedHookBytes = 8 << 20
 
 // CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
 // bytes.
-func CheckReplacedHooks(jobs, bytes int) error {
-	if jobs > 1 && bytes > MaxReplacedHookBytes {
+func CheckReplacedHooks(jobCount, hookBytes int) error {
+	if jobCount > 1 && hookBytes > MaxReplacedHookBytes {
 		return queue.Errorf(queue.CodeQueueFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; "+
 			"replace fewer jobs per request, or cancel the jobs first", MaxReplacedHookBytes>>20)
 	}

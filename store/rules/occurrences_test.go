@@ -19,9 +19,9 @@ func (f *fixture) addSchedule(overlap store.Overlap) {
 
 // occurrenceRequest returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
 // s-TIME or, if another job has that id, s-TIME-N.
-func occurrenceRequest(runs ...queue.Millis) store.OccurrenceRequest {
+func occurrenceRequest(occurrences ...queue.Millis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
-		Name: "s", Generation: 1, ExpectedLastAt: 100, Occurrences: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
+		Name: "s", Generation: 1, ExpectedLastAt: 100, Occurrences: occurrences, LastAt: 900, NextAt: 1000, DueAt: 1000,
 		CandidateID: func(at queue.Millis, n int) string {
 			if n == 1 {
 				return fmt.Sprintf("s-%d", int64(at))
@@ -32,10 +32,10 @@ func occurrenceRequest(runs ...queue.Millis) store.OccurrenceRequest {
 }
 
 // runOccurrences runs occurrences in a transaction, like an engine.
-func (f *fixture) runOccurrences(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+func (f *fixture) runOccurrences(request store.OccurrenceRequest) (result store.OccurrenceResult, err error) {
 	f.t.Helper()
-	err = f.try(func(r *Rules) error {
-		fired, err = r.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
+	err = f.runTx(func(r *Rules) error {
+		result, err = r.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
 			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPending, request.MaxPendingPerUser); err != nil {
 				return 0, "", err
 			}
@@ -47,11 +47,11 @@ func (f *fixture) runOccurrences(request store.OccurrenceRequest) (fired store.O
 		})
 		return err
 	})
-	return fired, err
+	return result, err
 }
 
-// recordedOutcomes lists the outcomes that are recorded for the schedule, with their planned times.
-func (f *fixture) recordedOutcomes() string {
+// listRecordedOutcomes lists the outcomes that are recorded for the schedule, with their planned times.
+func (f *fixture) listRecordedOutcomes() string {
 	var list []string
 	for _, r := range f.occurrenceRecords["s"] {
 		list = append(list, fmt.Sprintf("%d %s", int64(r.OccurrenceAt), r.Outcome))
@@ -80,7 +80,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 			if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
-			if got := f.recordedOutcomes(); got != c.outcomes {
+			if got := f.listRecordedOutcomes(); got != c.outcomes {
 				t.Errorf("the outcomes are %q; want %q", got, c.outcomes)
 			}
 			f.wantStates("s-200 s-300 s-400", c.states)
@@ -110,7 +110,7 @@ func TestScheduleOverlap(t *testing.T) {
 			if _, err := f.runOccurrences(request); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := f.recordedOutcomes(), "200 fired, "+c.outcome; got != want {
+			if got, want := f.listRecordedOutcomes(), "200 fired, "+c.outcome; got != want {
 				t.Errorf("the outcomes are %q; want %q", got, want)
 			}
 			f.wantStates("s-200 s-300", c.states)
@@ -125,8 +125,8 @@ func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	if _, err := f.runOccurrences(occurrenceRequest(200, 300)); err != nil {
 		t.Fatal(err)
 	}
-	f.run("s-200", queue.Dead)
-	f.run("s-300", queue.Completed)
+	f.claimAndEnd("s-200", queue.Dead)
+	f.claimAndEnd("s-300", queue.Completed)
 }
 
 // With the overlap "replace", a leased job must be ended before it can be replaced. Until then, the occurrence
@@ -145,7 +145,7 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
-	f.endAs("s-200", queue.Cancelled)
+	f.endWithState("s-200", queue.Cancelled)
 	if _, err := f.runOccurrences(request); err != nil {
 		t.Fatal(err)
 	}
@@ -159,14 +159,14 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 		t.Fatal(err)
 	}
-	f.add(queue.Job{ID: "other"})
+	f.mustEnqueue(queue.Job{ID: "other"})
 	f.wantClaim(1, "s-200")
 	request := occurrenceRequest(300)
 	request.ExpectedLastAt, request.MaxPending = 900, 1
 	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut || len(fired.LeasedSeqs) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
-	if got, want := f.recordedOutcomes(), "200 fired, 300 refused"; got != want {
+	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
 	}
 }
@@ -226,7 +226,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
-	if got, want := f.recordedOutcomes(), "200 fired, 300 refused"; got != want {
+	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
 	}
 }
@@ -235,7 +235,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 func TestOccurrenceTakesFreeID(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
-	f.add(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
+	f.mustEnqueue(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
 	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 		t.Fatal(err)
 	}
@@ -247,12 +247,12 @@ func TestRunOccurrencesReturnsOtherErrors(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	broken := errors.New("the disk has failed")
-	err := f.try(func(r *Rules) error {
+	err := f.runTx(func(r *Rules) error {
 		request := occurrenceRequest(200)
 		_, err := r.RunOccurrences(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
 		return err
 	})
 	if !errors.Is(err, broken) || len(f.occurrenceRecords["s"]) != 0 {
-		t.Errorf("Fire returned %v and recorded %q; want only the error", err, f.recordedOutcomes())
+		t.Errorf("Fire returned %v and recorded %q; want only the error", err, f.listRecordedOutcomes())
 	}
 }

@@ -98,7 +98,7 @@ func (k *laneKeeper) OpenLanes() error {
 // the list of that gate.
 func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	var lanes []Lane
-	k.check(k.lanes.EachClosedList(gate, pass.lastChecked, func(l Lane) (bool, error) {
+	k.recordErr(k.lanes.EachClosedList(gate, pass.lastChecked, func(l Lane) (bool, error) {
 		lanes = append(lanes, l)
 		return len(lanes) < MaxSteps, nil
 	}))

@@ -121,9 +121,10 @@ func (p *parentChecker) checkParents(j *Job) error {
 	return nil
 }
 
-// edgeStatuses returns the status of each edge of a new job. unresolved reports whether any edge is
-// undecided, and broken whether any is broken.
-func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, broken bool) {
+// edgeStatuses returns the status of each edge of a new job. anyUnresolved reports whether any edge is
+// undecided, and anyBroken whether any is broken.
+func (p *parentChecker) edgeStatuses(draft *queue.Job) (
+	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
 		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
 		status := store.Unresolved
@@ -142,18 +143,18 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 			status = store.Satisfied
 		}
 		statuses = append(statuses, status)
-		unresolved = unresolved || status == store.Unresolved
-		broken = broken || status == store.Broken
+		anyUnresolved = anyUnresolved || status == store.Unresolved
+		anyBroken = anyBroken || status == store.Broken
 	}
-	return statuses, unresolved, broken
+	return statuses, anyUnresolved, anyBroken
 }
 
 // replaceEdges deletes the edges of an edited job and adds edges to the parents that checkParents has found.
 func (p *parentChecker) replaceEdges(j *Job) {
 	statuses, _, _ := p.edgeStatuses(&j.Job)
-	p.check(p.edges.DeleteEdges(j.Seq))
+	p.recordErr(p.edges.DeleteEdges(j.Seq))
 	for i := range statuses {
-		p.check(p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i]))
+		p.recordErr(p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i]))
 	}
 }
 
@@ -201,8 +202,8 @@ func (a *ancestors) add(parent int64, parentID string) error {
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
 // errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the draft's index.
-func errorAtDraft(e *queue.Error, i, total int) error {
-	if total > 1 {
+func errorAtDraft(e *queue.Error, i, draftCount int) error {
+	if draftCount > 1 {
 		return e.WithIndex(i + 1)
 	}
 	return e

@@ -56,7 +56,7 @@ type Settings interface {
 // Jobs stores the jobs.
 type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
-	Job(seq int64, part ReadScope) (Job, error)
+	Job(seq int64, scope ReadScope) (Job, error)
 	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
 	// user's staged batches. It does not find hooks that come from the settings and run as another user.
 	FindByID(uid int, id string) (seq int64, err error)
@@ -94,16 +94,16 @@ type History interface {
 	// job if j has no seq.
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
 	// AddAttempt records an attempt of a job. The attempt's number is j.StartedAttempts.
-	AddAttempt(j *Job, e *store.Settlement) error
+	AddAttempt(j *Job, settlement *store.Settlement) error
 	// DeleteOldestAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
 	// the job has none.
 	DeleteOldestAttempt(seq int64) error
 	// AddDeletableOutput records that an output file on a node is no longer needed.
 	AddDeletableOutput(ref, node string) error
-	// TrimUserData removes outputs and inputs of a user until the user's bytes are at most keep. It removes them in
-	// the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed than
-	// store.RemovalLimit allows.
-	TrimUserData(uid int, keep int64) error
+	// TrimUserData removes outputs and inputs of a user until the user's bytes are at most maxBytes. It removes them
+	// in the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed
+	// than store.RemovalLimit allows.
+	TrimUserData(uid int, maxBytes int64) error
 	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this transaction.
 	AddMeasurement(m Measurement)
 }
@@ -118,13 +118,13 @@ type Counters interface {
 	CountEnqueued()
 	// CountTransition counts a job's transition between two states, for the job's user and queue. State 0 means that
 	// the job is not stored.
-	CountTransition(j *Job, from, to queue.State)
+	CountTransition(j *Job, oldState, newState queue.State)
 	// AdjustRetainedCount counts an ended job to which its queue's own retention applies, and the bytes of its
-	// outputs. The last argument is 1 to add both to the counts, or -1 to subtract them.
-	AdjustRetainedCount(j *Job, by int)
-	// AddUserBytes changes the counted bytes of a user's jobs and schedules. The last argument is added to the
-	// bytes of outputs, and the one before it to all other bytes. Both may be negative.
-	AddUserBytes(uid int, stored, outputs int64)
+	// outputs. sign is 1 to add both to the counts, or -1 to subtract them.
+	AdjustRetainedCount(j *Job, sign int)
+	// AddUserBytes changes the counted bytes of a user's jobs and schedules. It adds outputBytes to the
+	// bytes of outputs, and storedBytes to all other bytes. Both may be negative.
+	AddUserBytes(uid int, storedBytes, outputBytes int64)
 }
 
 // Leases stores the leases of jobs.
@@ -144,7 +144,7 @@ type Leases interface {
 type Queues interface {
 	// Queues passes the queues that have room and an open lane to the callback, until it returns false. The
 	// queue with the best head comes first, then the second best, then the others in any order.
-	Queues(each func(*Queue) bool) error
+	Queues(visit func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
 	// QueueWaitReason describes why a queue has no room.
@@ -154,7 +154,7 @@ type Queues interface {
 	// LastServedTurn returns the turn of the queue that was served last.
 	LastServedTurn() int64
 	// RecordQueueTurn records that a queue was served in a turn, and sets the queue's next turn.
-	RecordQueueTurn(q *Queue, turn, next int64)
+	RecordQueueTurn(q *Queue, turn, nextTurn int64)
 }
 
 // Lanes stores the lanes, and finds the best of them. The comment at the top of lanes.go explains lanes.
@@ -172,9 +172,9 @@ type Lanes interface {
 	// EachClosedList visits the lists of lanes that a gate has closed. It passes the best lane of every list to
 	// the callback, until the callback returns false. The lists come in the order of ClosedListKey.Compare,
 	// beginning after the list with the given key.
-	EachClosedList(gate int64, after ClosedListKey, each func(Lane) (bool, error)) error
+	EachClosedList(gate int64, afterList ClosedListKey, visit func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
-	BestClosedInList(gate int64, list ClosedListKey) (l Lane, found bool, err error)
+	BestClosedInList(gate int64, key ClosedListKey) (l Lane, found bool, err error)
 	// BestClosedInQueue returns the best lane of a queue, of any user, among the lanes that a gate has closed.
 	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
 }
@@ -185,7 +185,7 @@ type UserTurns interface {
 	HasSeveralUsers(q *Queue) bool
 	// EachContender passes the best open lane of every user in a queue to the callback, with the number of the
 	// user's last turn, or 0 if that is unknown.
-	EachContender(q *Queue, each func(l *Lane, lastTurn int64))
+	EachContender(q *Queue, visit func(l *Lane, lastTurn int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
 	RecordUserTurn(q *Queue, uid int) UserTurn
 	// UndoUserTurn undoes a turn that RecordUserTurn has recorded.
@@ -201,7 +201,7 @@ type Gates interface {
 	// ResourceGates returns the gates that are resources. They are few.
 	ResourceGates() []int64
 	// RecordStart stores a start for a rate limit, and may delete starts that are older than the period.
-	RecordStart(gate int64, at queue.Millis) error
+	RecordStart(gate int64, startedAt queue.Millis) error
 	// CountStarts counts the starts at or after the time since. A start in the future counts as one now.
 	CountStarts(gate int64, since queue.Millis) (n int, err error)
 	// NthNewestStart returns the time of the start that has exactly n newer starts. It considers only starts at
@@ -216,9 +216,9 @@ type Gates interface {
 	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
 	// if the rule is unchanged. If d.Amount is 0, the rule stays as it is, but jobs can change it again.
 	SetFixedRule(d queue.Demand) (gate int64, err error)
-	// AdjustNamingCounts adds 1 or -1, as given by the last argument, to the number of unfinished jobs that name
-	// a key. It does so for each key of a lock or rate that j names.
-	AdjustNamingCounts(j *Job, by int) error
+	// AdjustNamingCounts adds delta, which is 1 or -1, to the number of unfinished jobs that name a key. It does so
+	// for each key of a lock or rate that j names.
+	AdjustNamingCounts(j *Job, delta int) error
 }
 
 // Dependencies stores edges, and notes about parents whose edges must be decided later; see ParentChange. An

@@ -58,17 +58,17 @@ type failure struct{ err error }
 // further statements, even if the rules still ask for some.
 func (f *failure) Err() error { return f.err }
 
-// check records an error that the engine has returned. It ignores nil.
-func (f *failure) check(err error) { f.err = cmp.Or(f.err, err) }
+// recordErr records an error that the engine has returned. It ignores nil.
+func (f *failure) recordErr(err error) { f.err = cmp.Or(f.err, err) }
 
-// failed records an error like check. It reports whether the transaction has failed, now or before.
+// failed records an error like recordErr. It reports whether the transaction has failed, now or before.
 func (f *failure) failed(err error) bool {
-	f.check(err)
+	f.recordErr(err)
 	return f.err != nil
 }
 
-// bit returns 1 for true and 0 for false.
-func bit(b bool) int {
+// boolToInt returns 1 for true and 0 for false.
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

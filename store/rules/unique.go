@@ -27,17 +27,17 @@ type uniqueKeys struct {
 // an earlier draft. Some drafts need not be stored, because the receipt can name the other job or draft.
 // substitutes contains the index of each such draft, with its substitute.
 func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
-	var earlier map[string]int // for each key, the index of the draft that will have it
+	var earlierDrafts map[string]int // for each key, the index of the draft that will have it
 	for i := range drafts {
 		d := &drafts[i]
 		if d.Unique == "" {
 			continue
 		}
 		if substitutes == nil {
-			substitutes, earlier = map[int]Substitute{}, map[string]int{}
+			substitutes, earlierDrafts = map[int]Substitute{}, map[string]int{}
 		}
-		earlierIndex, duplicate := earlier[d.Unique]
-		var other *Job
+		earlierIndex, duplicate := earlierDrafts[d.Unique]
+		var keyOwner *Job
 		switch {
 		case duplicate && d.OnConflict == queue.ConflictReject:
 			err = keyTakenError("an earlier job of this request has the same unique key, %q; give each job its own key",
@@ -46,7 +46,7 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 			substitutes[i] = Substitute{DraftIndex: earlierIndex}
 			continue
 		case !duplicate:
-			other, err = u.keyConflict(d)
+			keyOwner, err = u.keyConflict(d)
 		}
 		var rejection *queue.Error
 		if errors.As(err, &rejection) {
@@ -55,11 +55,11 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 		if err != nil {
 			return nil, err
 		}
-		if other != nil && d.OnConflict == queue.ConflictReturn {
-			substitutes[i] = Substitute{Job: other}
+		if keyOwner != nil && d.OnConflict == queue.ConflictReturn {
+			substitutes[i] = Substitute{Job: keyOwner}
 			continue
 		}
-		earlier[d.Unique] = i
+		earlierDrafts[d.Unique] = i
 	}
 	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
 }
@@ -117,16 +117,16 @@ func keyTakenError(format string, args ...any) error {
 // keyHolder returns the job whose unique key other jobs cannot use now. found is false if the key is free.
 func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool) {
 	j, found, err := u.jobs.UniqueKeyHolder(uid, key)
-	u.check(err)
+	u.recordErr(err)
 	return j, found && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
 }
 
 // successorWithKey returns the unfinished job that uses the same unique key as an ended job.
-func (u *uniqueKeys) successorWithKey(j *Job) (other Job, taken bool) {
+func (u *uniqueKeys) successorWithKey(j *Job) (other Job, isTaken bool) {
 	if j.Unique == "" {
 		return other, false
 	}
 	other, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
-	u.check(err)
+	u.recordErr(err)
 	return other, found && other.Seq != j.Seq && !other.State.Ended()
 }

@@ -12,9 +12,9 @@ import (
 func TestUniqueKeyConflict(t *testing.T) {
 	pending := func(*fixture) {}
 	leased := func(f *fixture) { f.wantClaim(1, "old") }
-	running := func(f *fixture) { f.wantClaim(1, "old"); f.start("old") }
-	ended := func(f *fixture) { f.run("old", queue.Completed) }
-	endedLongAgo := func(f *fixture) { f.run("old", queue.Completed); f.advance(time.Minute) }
+	running := func(f *fixture) { f.wantClaim(1, "old"); f.startJobs("old") }
+	ended := func(f *fixture) { f.claimAndEnd("old", queue.Completed) }
+	endedLongAgo := func(f *fixture) { f.claimAndEnd("old", queue.Completed); f.advanceTime(time.Minute) }
 	cases := []struct {
 		on    queue.ConflictAction
 		other string
@@ -38,7 +38,7 @@ func TestUniqueKeyConflict(t *testing.T) {
 	for _, c := range cases {
 		t.Run(names[c.on]+", the other job is "+c.other, func(t *testing.T) {
 			f := newFixture(t)
-			f.add(queue.Job{ID: "old", Unique: "k", UniqueFor: time.Minute})
+			f.mustEnqueue(queue.Job{ID: "old", Unique: "k", UniqueFor: time.Minute})
 			c.given(f)
 			ids, err := f.enqueue(queue.Job{ID: "new", Unique: "k", OnConflict: c.on})
 			if err != nil {
@@ -55,8 +55,8 @@ func TestUniqueKeyConflict(t *testing.T) {
 // A unique key belongs to one user.
 func TestUniqueKeyBelongsToUser(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "a", UID: userA, Unique: "k"})
-	f.add(queue.Job{ID: "b", UID: userB, Unique: "k", OnConflict: queue.ConflictReject})
+	f.mustEnqueue(queue.Job{ID: "a", UID: userA, Unique: "k"})
+	f.mustEnqueue(queue.Job{ID: "b", UID: userB, Unique: "k", OnConflict: queue.ConflictReject})
 	f.wantStates("a b", "pending pending")
 }
 
@@ -97,11 +97,11 @@ func TestSubstituteMustNotCloseCycle(t *testing.T) {
 // An ended job cannot be retried while a successor has its unique key.
 func TestRetryNeedsUniqueKey(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "old", Unique: "k"})
-	f.run("old", queue.Dead)
-	f.add(queue.Job{ID: "new", Unique: "k"})
+	f.mustEnqueue(queue.Job{ID: "old", Unique: "k"})
+	f.claimAndEnd("old", queue.Dead)
+	f.mustEnqueue(queue.Job{ID: "new", Unique: "k"})
 	wantRejection(t, f.change(queue.VerbRetry, "old"), queue.CodeExists, "job new was enqueued later with the same unique key")
-	f.run("new", queue.Completed)
+	f.claimAndEnd("new", queue.Completed)
 	f.mustChange(queue.VerbRetry, "old")
 	f.wantStates("old", "pending")
 }

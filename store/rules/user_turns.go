@@ -39,10 +39,10 @@ type contender struct {
 	lastTurn int64
 }
 
-// pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. want is
-// the number of jobs that the claim still wants. pickLane returns how many jobs of the lane may be leased. A
-// result of 0 means that lanes have changed and the caller must choose again.
-func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
+// pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane.
+// wantedJobs is the number of jobs that the claim still wants. pickLane returns how many jobs of the lane may be
+// leased. A result of 0 means that lanes have changed and the caller must choose again.
+func (c *claimer) pickLane(q *Queue, scan *LaneScan, wantedJobs int) (n int) {
 	c.steps = &c.claimSteps
 	defer func() { c.steps = &c.otherSteps }()
 	n = c.roomOrClose(&scan.Lane)
@@ -55,16 +55,16 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
 	}
 	scan.WantedJobs, scan.PeekPriority = 1, true
 	c.contenders = c.contenders[:0]
-	c.turns.EachContender(q, func(l *Lane, served int64) {
+	c.turns.EachContender(q, func(l *Lane, lastTurn int64) {
 		// A lane without demands needs no check if its priority is known to differ from that of the first
 		// lane. Such a lane cannot hold back a job that could start.
 		if len(l.Needs) > 0 || l.Priority == UnknownPriority || l.Priority == first.Priority {
-			c.contenders = append(c.contenders, contender{l, served})
+			c.contenders = append(c.contenders, contender{l, lastTurn})
 		}
 	})
-	scan.ExpectedJobs = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
+	scan.ExpectedJobs = (wantedJobs + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
-	scan.UpcomingLanes = func(n int) []Lane { return c.upcomingLanes(priority, min(n, want)) }
+	scan.UpcomingLanes = func(n int) []Lane { return c.upcomingLanes(priority, min(n, wantedJobs)) }
 	for list := c.contenders; ; {
 		index := c.nextContender(list, first)
 		if index < 0 {
@@ -124,20 +124,20 @@ const (
 // job of the first lane's priority, it chooses the one whose user was served least recently. It skips lanes
 // that this claim has already checked and whose next job has another priority. So the claim does not read these
 // lanes again for each job that it leases.
-func (c *claimer) nextContender(list []contender, first *Lane) int {
+func (c *claimer) nextContender(contenders []contender, firstLane *Lane) int {
 	best := -1
-	for i := range list {
-		l := list[i].lane
+	for i := range contenders {
+		l := contenders[i].lane
 		priority, checked := c.skippedPriorities[l.ID]
 		if !checked {
 			priority = l.Priority
 		}
 		outOfSteps := c.turnSteps >= maxTurnSteps || c.claimSteps >= MaxSteps ||
 			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
-		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
+		if l.UID != firstLane.UID && priority != firstLane.Priority && (checked || outOfSteps) {
 			continue
 		}
-		if best < 0 || list[i].compare(list[best]) < 0 {
+		if best < 0 || contenders[i].compare(contenders[best]) < 0 {
 			best = i
 		}
 	}
@@ -152,9 +152,9 @@ func (c contender) compare(other contender) int {
 // closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. A
 // better-ranked lane without room is closed, so that it holds back this lane at the resource. The result
 // reports whether any lane has changed.
-func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool) {
-	for i := range others {
-		other := *others[i].lane
+func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lanesChanged bool) {
+	for i := range otherContenders {
+		other := *otherContenders[i].lane
 		_, skipped := c.skippedPriorities[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)

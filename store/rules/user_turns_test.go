@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// addFor enqueues jobs of a user with one priority.
-func (f *fixture) addFor(uid int, priority int64, ids ...string) {
+// enqueueAs enqueues jobs of a user with one priority.
+func (f *fixture) enqueueAs(uid int, priority int64, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.add(queue.Job{ID: id, UID: uid, Priority: priority})
+		f.mustEnqueue(queue.Job{ID: id, UID: uid, Priority: priority})
 	}
 }
 
@@ -19,25 +19,25 @@ func (f *fixture) addFor(uid int, priority int64, ids ...string) {
 // user.
 func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
 	f := newFixture(t)
-	f.addFor(userA, 5, "a1", "a2", "a3")
-	f.addFor(userB, 5, "b1", "b2")
-	f.addFor(userC, 5, "c1")
+	f.enqueueAs(userA, 5, "a1", "a2", "a3")
+	f.enqueueAs(userB, 5, "b1", "b2")
+	f.enqueueAs(userC, 5, "c1")
 	f.wantClaim(6, "a1 b1 c1 a2 b2 a3")
 }
 
 // TestExampleOfUserTurns is the example at the top of user_turns.go, with fewer jobs.
 func TestExampleOfUserTurns(t *testing.T) {
 	f := newFixture(t)
-	f.addFor(userA, 5, "warm")
+	f.enqueueAs(userA, 5, "warm")
 	f.wantClaim(1, "warm") // user 1 was served most recently
 	for i := range 20 {
-		f.addFor(userA, 5, fmt.Sprint(i+1))
+		f.enqueueAs(userA, 5, fmt.Sprint(i+1))
 	}
-	f.addFor(userB, 5, "10001")
-	f.addFor(userC, 3, "10002")
+	f.enqueueAs(userB, 5, "10001")
+	f.enqueueAs(userC, 3, "10002")
 
 	best := f.job("1")
-	f.do(func(r *Rules) error {
+	f.mustRunTx(func(r *Rules) error {
 		jobs, _, err := r.Claim(1)
 		if err != nil || len(jobs) != 1 || jobs[0].ID != "10001" {
 			return fmt.Errorf("the claim got %v, %v; want job 10001", jobs, err)
@@ -57,11 +57,11 @@ func TestExampleOfUserTurns(t *testing.T) {
 // If a claimed job is given back before it starts, its user gets the turn back.
 func TestReleasedJobGivesTurnBack(t *testing.T) {
 	f := newFixture(t)
-	f.addFor(userA, 5, "a1", "a2")
-	f.addFor(userB, 5, "b1", "b2")
+	f.enqueueAs(userA, 5, "a1", "a2")
+	f.enqueueAs(userB, 5, "b1", "b2")
 	f.wantClaim(2, "a1 b1")
-	f.end("a1")
-	f.release("b1")
+	f.completeJobs("a1")
+	f.releaseLeases("b1")
 	f.wantClaim(1, "b1")
 }
 
@@ -69,18 +69,18 @@ func TestReleasedJobGivesTurnBack(t *testing.T) {
 func TestFifoHasNoTurns(t *testing.T) {
 	f := newFixture(t)
 	f.order.Scheduling = queue.ByArrival
-	f.addFor(userA, 5, "a1", "a2")
-	f.addFor(userB, 5, "b1")
+	f.enqueueAs(userA, 5, "a1", "a2")
+	f.enqueueAs(userB, 5, "b1")
 	f.wantClaim(3, "a1 a2 b1")
 }
 
 // A turn never changes the order of one user's jobs.
 func TestTurnKeepsOrderWithinUser(t *testing.T) {
 	f := newFixture(t)
-	f.addFor(userA, 5, "a1")
-	f.addFor(userB, 3, "b-low")
-	f.addFor(userB, 5, "b-high")
-	f.addFor(userA, 5, "a2")
+	f.enqueueAs(userA, 5, "a1")
+	f.enqueueAs(userB, 3, "b-low")
+	f.enqueueAs(userB, 5, "b-high")
+	f.enqueueAs(userA, 5, "a2")
 	f.wantClaim(4, "a1 b-high a2 b-low")
 }
 
@@ -88,10 +88,10 @@ func TestTurnKeepsOrderWithinUser(t *testing.T) {
 func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1
-	f.addFor(userA, 5, "a1", "a2")
-	f.addFor(userB, 5, "b1", "b2")
+	f.enqueueAs(userA, 5, "a1", "a2")
+	f.enqueueAs(userB, 5, "b1", "b2")
 	f.wantClaim(4, "a1 b1")
-	f.end("b1")
+	f.completeJobs("b1")
 	f.wantClaim(4, "b2")
 	f.wantLane("a2", "closed by quota")
 }
@@ -99,9 +99,9 @@ func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 // Turns are counted for each queue: a start in one queue does not use up a turn in another.
 func TestTurnsCountPerQueue(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "other", UID: userA, Queue: "other"})
+	f.mustEnqueue(queue.Job{ID: "other", UID: userA, Queue: "other"})
 	f.wantClaim(1, "other")
-	f.addFor(userA, 5, "a1")
-	f.addFor(userB, 5, "b1")
+	f.enqueueAs(userA, 5, "a1")
+	f.enqueueAs(userB, 5, "b1")
 	f.wantClaim(2, "a1 b1")
 }

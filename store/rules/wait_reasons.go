@@ -37,42 +37,42 @@ const (
 // checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks before the
 // job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job that is not
 // due yet, WaitReasons reports only a pause of its queue.
-func (r *Rules) WaitReasons(seq int64) (list []store.WaitReason, err error) {
+func (r *Rules) WaitReasons(seq int64) (reasons []store.WaitReason, err error) {
 	j, err := r.tx.Job(seq, ReadSummary)
 	if err != nil || j.Slot != Ready && j.Slot != Timed || r.tx.Lease(seq) != nil {
 		return nil, err
 	}
 	if o := r.tx.QueueWaitReason(j.Queue); o.Paused || j.Slot == Ready && r.tx.Queue(j.Queue).Room <= 0 {
-		list = append(list, o)
+		reasons = append(reasons, o)
 	}
 	if j.Slot == Timed {
-		return list, nil
+		return reasons, nil
 	}
 	l, err := r.tx.Lane(&j)
-	r.check(err)
+	r.recordErr(err)
 	l.Head = j.Position()
 	key := "" // the gate of the user's quota has no key
 	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
 		g, err := r.GateRoom(l.UID, need)
-		r.check(err)
+		r.recordErr(err)
 		if i > 0 {
 			key = j.Demands[i-1].Key
 		}
 		o := store.WaitReason{GateKind: need.Kind, Key: key, Usage: g.Total - g.Free, Limit: g.Total, NeededUnits: need.Units}
 		if g.Free < need.Units {
 			o.OpensAt = g.OpensAt
-			list = append(list, o)
+			reasons = append(reasons, o)
 			continue
 		}
 		if need.Kind != queue.GateResource {
 			continue
 		}
 		first, found, err := r.tx.BestClosedInQueue(need.Gate, l.Queue)
-		r.check(err)
+		r.recordErr(err)
 		if found && first.ID != l.ID && l.Head.After(first.Head) {
 			o.KeptForOtherJob = true
-			list = append(list, o)
+			reasons = append(reasons, o)
 		}
 	}
-	return list, r.err
+	return reasons, r.err
 }

@@ -25,7 +25,7 @@ import (
 // reading, so it does not keep the WAL from being emptied. See docs/decisions/0037.
 const (
 	copyPrefix       = "copy-" // start of the name of an unfinished copy
-	copyStep         = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
+	pagesPerCopyStep = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
 	outputPieceBytes = 1 << 20 // bytes of output in one row of the table outputs
 )
 
@@ -51,9 +51,9 @@ func (c *backupFile) Close() error {
 // called, and later changes up to some instant. It reports progress to the callback: the bytes that are copied and
 // the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
-	each func(done, total int64) error) (store.BackupReader,
+	reportProgress func(done, total int64) error) (store.BackupReader,
 	error) {
-	path, err := s.makeCopy(ctx, s.Counts().OutputBytes, each, func(c *sqlitedb.Conn) error {
+	path, err := s.makeCopy(ctx, s.Counts().OutputBytes, reportProgress, func(c *sqlitedb.Conn) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
@@ -81,21 +81,21 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 }
 
 // makeCopy copies the database into a temporary file and calls inspect with a connection to the copy. It returns
-// the path of the file, which the caller deletes; after an error there is no file. The parameter added is the
-// number of bytes that inspect will add. When ctx ends, running statements on the copy are interrupted.
-func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total int64) error,
+// the path of the file, which the caller deletes; after an error there is no file. addedBytes is the number of
+// bytes that inspect will add. When ctx ends, running statements on the copy are interrupted.
+func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress func(done, total int64) error,
 	inspect func(c *sqlitedb.Conn) error) (path string, err error) {
 	if !s.StartCopy() {
 		return "", queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.EndCopy()
-	needed := s.Counts().DatabaseBytes + added + minFreeAfterCopy
+	needed := s.Counts().DatabaseBytes + addedBytes + minFreeAfterCopy
 	if free, err := s.freeSpace(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
-		const unit = 1 << 10
+		const kib = 1 << 10
 		return "", queue.Errorf(queue.CodeNoSpace,
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
-			queue.DescribeSize((needed+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
+			queue.DescribeSize((needed+kib-1)/kib*kib), s.dir, queue.DescribeSize(free/kib*kib))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600, so other accounts cannot read the copy
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 		return "", s.copySpaceError(err)
 	}
 	release := c.InterruptWhenDone(ctx)
-	err = s.copyPages(ctx, c, each)
+	err = s.copyPages(ctx, c, reportProgress)
 	if err == nil {
 		// Without a WAL, the copy is a single file that can be read even from a read-only directory.
 		err = c.Exec(`PRAGMA journal_mode = delete`)
@@ -132,7 +132,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 
 // minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
 // new jobs would be refused, and running jobs could lose output.
-const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
+const minFreeAfterCopy = sqlitedb.MinFreeBytes + pagesPerCopyStep*sqlitedb.PageSize
 
 // checkCopySpace returns an error if less than minFreeAfterCopy bytes are free, so that a copy leaves space for
 // the queue.
@@ -158,16 +158,17 @@ func (s *Store) copySpaceError(err error) error {
 }
 
 // copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
-// copyStep pages.
-func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done, total int64) error) error {
+// pagesPerCopyStep pages.
+func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
+	reportProgress func(done, total int64) error) error {
 	main, err := libc.CString("main")
 	if err != nil {
 		return err
 	}
-	defer libc.Xfree(to.TLS, main)
+	defer libc.Xfree(target.TLS, main)
 	err = s.BetweenTx(ctx, func() error {
-		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.TLS, to.DB, main, s.conn.DB, main); s.backup == 0 {
-			return to.ResultError(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
+		if s.backupHandle = sqlite3.Xsqlite3_backup_init(s.conn.TLS, target.DB, main, s.conn.DB, main); s.backupHandle == 0 {
+			return target.ResultError(sqlite3.Xsqlite3_errcode(s.conn.TLS, target.DB))
 		}
 		return nil
 	})
@@ -175,14 +176,14 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 		return err
 	}
 	for more := true; more && err == nil; {
-		var remaining, total int64
+		var remainingPages, totalPages int64
 		err = s.BetweenTx(ctx, func() error {
-			if s.backup == 0 {
+			if s.backupHandle == 0 {
 				return engine.ErrClosed
 			}
-			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backup, copyStep)
-			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backup)),
-				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.TLS, s.backup))
+			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backupHandle, pagesPerCopyStep)
+			remainingPages, totalPages = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backupHandle)),
+				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.TLS, s.backupHandle))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
 				return &sqlitedb.Error{Code: int(rc)}
@@ -193,7 +194,7 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 			err = s.checkCopySpace()
 		}
 		if err == nil {
-			err = each((total-remaining)*sqlitedb.PageSize, total*sqlitedb.PageSize)
+			err = reportProgress((totalPages-remainingPages)*sqlitedb.PageSize, totalPages*sqlitedb.PageSize)
 		}
 	}
 	// End SQLite's backup even if ctx has ended or the store has failed, because this must happen before the
@@ -204,9 +205,9 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 
 // endBackup ends a running backup. The caller is the writer.
 func (s *Store) endBackup() {
-	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // its result only repeats the error of a step
-		s.backup = 0
+	if s.backupHandle != 0 {
+		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backupHandle) // its result only repeats the error of a step
+		s.backupHandle = 0
 	}
 }
 

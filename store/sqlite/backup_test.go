@@ -19,12 +19,14 @@ import (
 )
 
 // openStoreWithOutput returns a store with one job whose output is in a file and has the given size in bytes.
-func openStoreWithOutput(t *testing.T, bytes string) *Store {
+func openStoreWithOutput(t *testing.T, sizeText string) *Store {
 	t.Helper()
 	dir := createDatabase(t, 1)
-	execClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
-		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+bytes+`)`,
-		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+bytes)
+	execOnClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at,
+			ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref,
+			output_bytes)
+		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+sizeText+`)`,
+		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+sizeText)
 	return openStore(t, dir)
 }
 
@@ -181,7 +183,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 				t.Errorf("got %v, want an error", err)
 			}
 			s.AsWriter(func() {
-				if s.backup != 0 {
+				if s.backupHandle != 0 {
 					t.Error("the backup was not ended")
 				}
 			})

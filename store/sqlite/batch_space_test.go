@@ -18,7 +18,7 @@ import (
 func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	stage(t, s, "a", 2000)
+	stageJobs(t, s, "a", 2000)
 	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -52,11 +52,10 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Force a new check of the free space.
-	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.space.time = time.Time{}; return nil })
+	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
-		if _, err := s.Enqueue(
-			t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err,
-			queue.ErrExists) {
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{
+			draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job whose id %s is the number of a job of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}

@@ -23,16 +23,15 @@ import (
 // for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no difference in CPU time was
 // measured.
 const (
-	compactPages       = 256                          // maximum number of pages cut by one step
-	compactBudget      = 5 * time.Millisecond         // time limit of one step; it ends with the page that exceeds it
-	compactPauseFactor = 3                            // the pause after a step, as a multiple of the step's duration
-	compactIdlePause   = 30 * time.Second             // the pause when there is nothing to do
-	compactRetryPause  = 100 * time.Millisecond       // the pause after a checkpoint; hints shorten no pause below this
-	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages never counts as mostly free
-	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // fewer free pages are not worth a step, even on a full disk
-	// compactMaxWALBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
-	// not been checkpointed.
-	compactMaxWALBacklog = 16 << 20
+	compactPages        = 256                          // maximum number of pages cut by one step
+	compactTimeLimit    = 5 * time.Millisecond         // time limit of one step; it ends with the page that exceeds it
+	compactPauseFactor  = 3                            // the pause after a step, as a multiple of the step's duration
+	compactIdlePause    = 30 * time.Second             // the pause when there is nothing to do
+	compactRetryPause   = 100 * time.Millisecond       // the pause after a checkpoint; hints shorten no pause below this
+	compactMinFreePages = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages never counts as mostly free
+	compactMinCutPages  = 1 << 20 / sqlitedb.PageSize  // fewer free pages are not worth a step, even on a full disk
+	// Compaction pauses while more than compactMaxBacklogBytes of the write-ahead log have not been checkpointed.
+	compactMaxBacklogBytes = 16 << 20
 )
 
 // compaction is the state of a running compaction, used by the writer only.
@@ -74,7 +73,7 @@ func (s *Store) Compact(ctx context.Context) {
 // compaction must end.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	first := min(wait, compactRetryPause)
-	var hint chan struct{} // nil at first, so that hints do not shorten the first part of the pause
+	var spaceHint chan struct{} // nil at first, so that hints do not shorten the first part of the pause
 	for _, pause := range []time.Duration{first, wait - first} {
 		select {
 		case <-ctx.Done():
@@ -82,9 +81,9 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 		case <-s.Broken():
 			return false
 		case <-time.After(pause):
-		case <-hint:
+		case <-spaceHint:
 		}
-		hint = s.needsSpace
+		spaceHint = s.spaceHints
 	}
 	return true
 }
@@ -107,7 +106,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if n == 0 {
 		return s.finishCompaction(missing)
 	}
-	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxWALBacklog {
+	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxBacklogBytes {
 		return time.Second, err // wait, because each moved page would make the log longer
 	}
 	began := time.Now()
@@ -134,17 +133,17 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	return compactPauseFactor * time.Since(began), nil
 }
 
-// pagesToCut returns how many pages the next step should cut from the end of the file; 0 means none. missing is
-// the result of missingSpace.
-func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
+// pagesToCut returns how many pages the next step should cut from the end of the file; 0 means none.
+// missingBytes is the result of missingSpace.
+func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missingBytes int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.Free >= compactMinFree && 2*pages.Free > pages.Total:
+	case pages.Free >= compactMinFreePages && 2*pages.Free > pages.Total:
 		c.mostlyFree = true
 	case 8*pages.Free <= pages.Total:
 		c.mostlyFree = false
 	}
-	if c.mostlyFree || missing > c.cutBytes && pages.Free > compactMinCut {
+	if c.mostlyFree || missingBytes > c.cutBytes && pages.Free > compactMinCutPages {
 		return min(pages.Free, compactPages)
 	}
 	return 0
@@ -175,12 +174,12 @@ func (s *Store) countPages() (sqlitedb.PageCounts, error) {
 }
 
 // cutPages cuts up to n pages from the end of the database, in one transaction.
-func (s *Store) cutPages(n int64) (cut int64, err error) {
+func (s *Store) cutPages(n int64) (cutCount int64, err error) {
 	err = database.InTx(s.conn, func() error {
-		end := time.Now().Add(compactBudget)
+		end := time.Now().Add(compactTimeLimit)
 		return s.conn.Query(func(database.Row) (bool, error) {
-			cut++
-			return cut < n && time.Now().Before(end), nil
+			cutCount++
+			return cutCount < n && time.Now().Before(end), nil
 		}, `PRAGMA incremental_vacuum`)
 	})
 	if err != nil {
@@ -188,20 +187,20 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 	}
 	s.recordFileSizes()
 	_, err = s.countPages()
-	return cut, err
+	return cutCount, err
 }
 
 // finishCompaction truncates the file with a checkpoint. If the disk is short of space, it truncates the
 // log as well.
-func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
+func (s *Store) finishCompaction(missingBytes int64) (wait time.Duration, err error) {
 	c := &s.compaction
-	if c.cutBytes == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
+	if c.cutBytes == 0 && (missingBytes == 0 || s.lastSizes.walBytes <= compactMinCutPages*sqlitedb.PageSize) {
 		c.pause = 0
 		return compactIdlePause, nil
 	}
 	if err = s.emptyWAL(`TRUNCATE`); err != nil {
-		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
-		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.IsBusy ||
+		c.pause = min(max(2*c.pause, walMinPause), walMaxPause)
+		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
 			kind == database.DiskFull {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}
@@ -215,8 +214,8 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 
 // countFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a
 // checkpoint has written to the database.
-func (s *Store) countFrames() (all, written int64, err error) {
-	_, err = database.First(s.conn, func(r database.Row) { all, written = r.Num(1), r.Num(2) },
+func (s *Store) countFrames() (totalFrames, writtenFrames int64, err error) {
+	_, err = database.FirstRow(s.conn, func(r database.Row) { totalFrames, writtenFrames = r.Num(1), r.Num(2) },
 		`PRAGMA wal_checkpoint(NOOP)`)
-	return all, written, err
+	return totalFrames, writtenFrames, err
 }

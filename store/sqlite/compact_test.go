@@ -26,7 +26,7 @@ func enqueueLarge(t *testing.T, s *Store, n int) {
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
-		report := store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}
+		report := store.Report{Settlements: []store.Settlement{completionOf(&g.Jobs[0])}}
 		if _, err := s.Exchange(t.Context(), report); err != nil {
 			t.Fatal(err)
 		}
@@ -69,10 +69,10 @@ func compactAll(t *testing.T, s *Store) (steps int) {
 	return steps
 }
 
-// fileSize returns the size of a database file. end is the end of its name, such as "-wal".
-func fileSize(t *testing.T, s *Store, end string) int64 {
+// fileSize returns the size of a database file. suffix is the end of its name, such as "-wal".
+func fileSize(t *testing.T, s *Store, suffix string) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+end))
+	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+suffix))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	execClosed(t, dir, `PRAGMA journal_mode = delete`, `PRAGMA auto_vacuum = NONE`, `VACUUM`)
+	execOnClosed(t, dir, `PRAGMA journal_mode = delete`, `PRAGMA auto_vacuum = NONE`, `VACUUM`)
 	s = openStore(t, dir)
 	enqueueLarge(t, s, 80)
 	purgeAll(t, s)
@@ -152,9 +152,9 @@ func TestFreePagesCountAsFreeSpace(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 24)
 	s.freeSpace = func() (int64, error) { return 1 << 20, nil }
-	s.space = spaceCheck{}
+	s.lastSpaceCheck = spaceCheck{}
 	add := func() error {
-		s.space.time = time.Time{}
+		s.lastSpaceCheck.checkedAt = time.Time{}
 		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
 		return err
 	}

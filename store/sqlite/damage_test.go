@@ -40,17 +40,17 @@ func fileChecksum(t *testing.T, path string) string {
 
 // expectRefused checks that opening the database in a directory fails with an error that contains the given text, and
 // does not change the file.
-func expectRefused(t *testing.T, dir, says string) error {
+func expectRefused(t *testing.T, dir, wantText string) error {
 	t.Helper()
 	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	before, _ := os.ReadFile(path)
 	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 	if err == nil {
 		s.Close()
-		t.Fatalf("it was opened, want an error with %q", says)
+		t.Fatalf("it was opened, want an error with %q", wantText)
 	}
-	if !strings.Contains(err.Error(), says) {
-		t.Errorf("got %v, want it to say %q", err, says)
+	if !strings.Contains(err.Error(), wantText) {
+		t.Errorf("got %v, want it to say %q", err, wantText)
 	}
 	if after, _ := os.ReadFile(path); string(after) != string(before) {
 		t.Error("the file was changed")
@@ -58,8 +58,8 @@ func expectRefused(t *testing.T, dir, says string) error {
 	return err
 }
 
-// execClosed executes statements on a closed database.
-func execClosed(t *testing.T, dir string, statements ...string) {
+// execOnClosed executes statements on a closed database.
+func execOnClosed(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err != nil {
@@ -80,11 +80,11 @@ func execClosed(t *testing.T, dir string, statements ...string) {
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := createDatabase(t, 1)
 	newer := len(database.Migrations) + 7
-	execClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	execOnClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.Close()
-	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
+	execOnClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
 	before := fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseName))
 	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
 		len(database.Migrations)))
@@ -95,11 +95,11 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
-	execClosed(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	execOnClosed(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
 	if err := expectRefused(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	execClosed(t, dir, `PRAGMA user_version = -1`)
+	execOnClosed(t, dir, `PRAGMA user_version = -1`)
 	if err := expectRefused(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
@@ -116,7 +116,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 1)
-			execClosed(t, dir, statement)
+			execOnClosed(t, dir, statement)
 			err := expectRefused(t, dir, filepath.Join(dir, sqlitedb.DatabaseName))
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
@@ -189,9 +189,9 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database, with a marker of an I/O error if doubt is set. It returns the outcome:
-// "refused" if opening fails, "unreadable" if reading fails, or "whole".
-func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
+// outcomeOfOpening opens a database, with a marker of an I/O error if hasErrorMarker is set. It returns the
+// outcome: "refused" if opening fails, "unreadable" if reading fails, or "whole".
+func outcomeOfOpening(t *testing.T, raw []byte, hasErrorMarker bool, jobCount int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
 	if err != nil {
@@ -199,7 +199,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	}
 	defer os.RemoveAll(dir)
 	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
-	if doubt {
+	if hasErrorMarker {
 		files[sqlitedb.CheckMarkerName] = nil
 	}
 	for name, content := range files {
@@ -214,11 +214,12 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	defer s.Close()
 	s.freeSpace = func() (int64, error) { return 0, nil }
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
-	if err != nil && !doubt {
+	if err != nil && !hasErrorMarker {
 		return "unreadable"
 	}
-	if err != nil || len(page.Jobs) != jobs {
-		t.Errorf("doubt %v: got %d jobs and error %v, want %d or a refusal", doubt, len(page.Jobs), err, jobs)
+	if err != nil || len(page.Jobs) != jobCount {
+		t.Errorf("hasErrorMarker %v: got %d jobs and error %v, want %d or a refusal", hasErrorMarker, len(page.Jobs),
+			err, jobCount)
 	}
 	return "whole"
 }
@@ -228,7 +229,7 @@ func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
-		execClosed(t, dir, loss)
+		execOnClosed(t, dir, loss)
 		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil ||
 			!strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
@@ -332,7 +333,8 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 			t.Fatalf("%s: %s", sql, said)
 		}
 		enqueue(t, s, 1)
-		if s.lastSizes.wal >= before.wal && s.lastSizes.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+		if s.lastSizes.walBytes >= before.walBytes && s.lastSizes.databaseBytes >= before.databaseBytes &&
+			strings.Contains(sql, "TRUNCATE") {
 			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastSizes)
 		}
 	}

@@ -39,13 +39,13 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 // Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
 // output files in the directories. It reports the progress of the copy to the callback.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
-	each func(done, total int64) error) (list []store.Finding, err error) {
+	reportProgress func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
 	files, err := integrity.ListOutputFiles(outputs.Dirs)
 	if err != nil {
 		return nil, err
 	}
-	path, err := s.makeCopy(ctx, 0, each, func(c *sqlitedb.Conn) error {
+	path, err := s.makeCopy(ctx, 0, reportProgress, func(c *sqlitedb.Conn) error {
 		list = integrity.Verify(c, files, outputs, s.Now())
 		return nil
 	})

@@ -46,12 +46,14 @@ func TestReadOnlyFilesAreRefused(t *testing.T) {
 	}
 }
 
-// checkReadOnlyRefused makes a path in a database's directory read-only. Opening the database must then fail, and
-// ExamineDir must report the path.
-func checkReadOnlyRefused(t *testing.T, dir string, path func(dir string) string) {
+// checkReadOnlyRefused makes the path that pathIn returns for a database's directory read-only. Opening the database
+// must then fail, and ExamineDir must report the path.
+func checkReadOnlyRefused(t *testing.T, dir string, pathIn func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
-		for _, p := range []string{dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName)} {
+		for _, p := range []string{
+			dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName),
+		} {
 			if err := os.Chown(p, 65534, 65534); err != nil {
 				t.Fatal(err)
 			}
@@ -59,21 +61,21 @@ func checkReadOnlyRefused(t *testing.T, dir string, path func(dir string) string
 		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		const same = ^uintptr(0)
+		const unchangedUID = ^uintptr(0)
 		setUID := func(uid uintptr) { // change only this thread; syscall.Setuid would change all threads
-			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
+			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, unchangedUID, uid, unchangedUID); failed != 0 {
 				t.Fatal(failed)
 			}
 		}
 		setUID(65534)
 		defer setUID(0)
 	}
-	if err := os.Chmod(path(dir), 0o500); err != nil {
+	if err := os.Chmod(pathIn(dir), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(path(dir), 0o700)
+	defer os.Chmod(pathIn(dir), 0o700)
 	expectRefused(t, dir, "cannot be written")
-	want := path(dir) + " cannot be written: permission denied; give the service's account write access to it"
+	want := pathIn(dir) + " cannot be written: permission denied; give the service's account write access to it"
 	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
 	if got := integrity.ExamineDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)

@@ -61,22 +61,22 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	}
 }
 
-// completed returns the report that a job has completed.
-func completed(j *queue.Job) store.Settlement {
+// completionOf returns the report that a job has completed.
+func completionOf(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 		RecordsAttempt: true}}
 }
 
 // expectNoFaults checks that Verify finds no faults. Otherwise, the message names the given point of the test.
-func expectNoFaults(t *testing.T, s *Store, when string) {
+func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	t.Helper()
-	if got := faultsFound(t, s); len(got) > 0 {
-		t.Errorf("%s: %q", when, got)
+	if got := findFaults(t, s); len(got) > 0 {
+		t.Errorf("%s: %q", testStep, got)
 	}
 }
 
-// faultsFound returns the messages of the faults that Verify finds.
-func faultsFound(t *testing.T, s *Store) (messages []string) {
+// findFaults returns the messages of the faults that Verify finds.
+func findFaults(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
 		func(int64, int64) error { return nil })
@@ -91,8 +91,8 @@ func faultsFound(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// stage sends n jobs as frames of a batch.
-func stage(t *testing.T, s *Store, batch string, n int) {
+// stageJobs sends n jobs as frames of a batch.
+func stageJobs(t *testing.T, s *Store, batch string, n int) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))

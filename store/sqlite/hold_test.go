@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 
 // startLockHolder starts another program that begins a write transaction on a database. It returns the result
 // that the program prints. stop ends the program.
-func startLockHolder(t *testing.T, path string) (said string, stop func()) {
+func startLockHolder(t *testing.T, path string) (printed string, stop func()) {
 	t.Helper()
 	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// startOtherProgram starts another program that executes statements on a database and then keeps it open. said is the
-// result that this program prints.
-func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()) {
+// startOtherProgram starts another program that executes statements on a database and then keeps it open. printed
+// is the result that this program prints.
+func startOtherProgram(t *testing.T, path, sql string) (printed string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
@@ -120,13 +120,13 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 }
 
 // inTransaction calls the callback within a write transaction.
-func inTransaction(t *testing.T, s *Store, do func() error) {
+func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}
-		return do()
+		return operation()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	var free atomic.Int64
 	free.Store(sqlitedb.MinFreeBytes - 1)
 	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { // force a new check of the free space
-		s.freeSpace, s.space = func() (int64, error) { return free.Load(), nil }, spaceCheck{}
+		s.freeSpace, s.lastSpaceCheck = func() (int64, error) { return free.Load(), nil }, spaceCheck{}
 		return nil
 	})
 	add := func() error {

@@ -51,7 +51,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 }
 
 // loadReadOnly loads the writer's cache in one snapshot.
-func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
+func (s *Store) loadReadOnly(deriveOrder func([]store.Setting) (queue.Order, error)) error {
 	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	if version < int64(len(database.Migrations)) {
 		return sqlitedb.OldSchemaError(s.dir, version)
 	}
-	return s.LoadReadOnly(s.conn, orderOf)
+	return s.LoadReadOnly(s.conn, deriveOrder)
 }
 
 // cannotOpenError returns the error for the caller if SQLite could not open a database for reading. It returns
@@ -88,25 +88,25 @@ type fileState struct {
 // fileStates holds the state of the database and of its write-ahead log, in this order.
 type fileStates [2]fileState
 
-func readFileStates(path string) (now fileStates) {
+func readFileStates(path string) (states fileStates) {
 	for i, p := range []string{path, path + "-wal"} {
-		now[i].size = -1
+		states[i].size = -1
 		if info, err := os.Stat(p); err == nil {
-			now[i] = fileState{info.Size(), info.ModTime()}
+			states[i] = fileState{info.Size(), info.ModTime()}
 		}
 	}
-	return now
+	return states
 }
 
 // readOnlyURI returns the URI with which SQLite opens a database without writing. If there is a write-ahead
 // log, SQLite builds the log's index in memory. For that the -shm file must exist, although SQLite does not
 // change it. If there is no log, the database file is complete, and SQLite opens it as immutable.
-func readOnlyURI(path string, now fileStates) (string, error) {
+func readOnlyURI(path string, states fileStates) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {
 		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
 	}
-	if now[1].size > 0 {
+	if states[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
 			return "", queue.Errorf(queue.CodeWrongState,

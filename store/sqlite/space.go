@@ -27,35 +27,35 @@ const (
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
-	// guardPause is the minimum time between two checks of the database files after changes in their directory.
-	guardPause = time.Second
-	// guardPollInterval is the time between two checks of the files if the directory cannot be watched.
-	guardPollInterval = 30 * time.Second
+	// fileCheckPause is the minimum time between two checks of the database files after changes in their directory.
+	fileCheckPause = time.Second
+	// fileCheckInterval is the time between two checks of the files if the directory cannot be watched.
+	fileCheckInterval = 30 * time.Second
 )
 
 // spaceCheck is the result of the writer's last check of the free space.
 type spaceCheck struct {
-	time    time.Time
-	refusal error // why new jobs are refused; nil if there is space
+	checkedAt time.Time
+	refusal   error // why new jobs are refused; nil if there is space
 }
 
 // CheckSpace implements engine.DiskSpace. It returns an error for new jobs while the disk is nearly full and
 // the database has no free pages for them.
 func (b backend) CheckSpace() error {
-	if time.Since(b.space.time) > spaceCheckInterval {
+	if time.Since(b.lastSpaceCheck.checkedAt) > spaceCheckInterval {
 		if b.reserveError.Load() != nil {
 			b.maintainReserve() // create the reserve now if possible, since new jobs are refused without it
 		}
-		if b.space.refusal = b.SpaceError(); b.space.refusal != nil {
-			queue.TrySend(b.needsSpace, struct{}{})
+		if b.lastSpaceCheck.refusal = b.SpaceError(); b.lastSpaceCheck.refusal != nil {
+			queue.TrySend(b.spaceHints, struct{}{})
 			if _, err := b.countPages(); err != nil {
 				return err
 			}
-			b.space.refusal = b.SpaceError()
+			b.lastSpaceCheck.refusal = b.SpaceError()
 		}
-		b.space.time = time.Now()
+		b.lastSpaceCheck.checkedAt = time.Now()
 	}
-	return b.space.refusal
+	return b.lastSpaceCheck.refusal
 }
 
 // SpaceError returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
@@ -81,10 +81,10 @@ func (s *Store) SpaceError() error {
 	size := fileSizesOf(now)
 	// Free pages alone are not enough, because SQLite first writes each change to the WAL. But the space of the
 	// WAL file can be used again.
-	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
+	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.walBytes < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
 	}
-	if limited && size.database+size.wal-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
+	if limited && size.databaseBytes+size.walBytes-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
 			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
 			queue.DescribeSize(maxSize))
@@ -122,11 +122,11 @@ func checkFileLimit(path string) error {
 }
 
 // ReleaseReserve implements engine.DiskSpace. It releases disk space from the reserve.
-func (b backend) ReleaseReserve(whole bool) bool { return b.releaseReserve(whole) }
+func (b backend) ReleaseReserve(wholeReserve bool) bool { return b.releaseReserve(wholeReserve) }
 
-// releaseReserve releases disk space from the reserve. If whole is false, it keeps the last removalReserveBytes
-// of the reserve. It reports whether it has released any space.
-func (s *Store) releaseReserve(whole bool) bool {
+// releaseReserve releases disk space from the reserve. If wholeReserve is false, it keeps the last
+// removalReserveBytes of the reserve. It reports whether it has released any space.
+func (s *Store) releaseReserve(wholeReserve bool) bool {
 	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
@@ -138,7 +138,7 @@ func (s *Store) releaseReserve(whole bool) bool {
 		return false
 	case info.Size() > removalReserveBytes:
 		return os.Truncate(path, removalReserveBytes) == nil
-	case whole:
+	case wholeReserve:
 		return os.Remove(path) == nil
 	}
 	return false
@@ -169,7 +169,7 @@ func (s *Store) DiskCapacity() int64 {
 }
 
 // OnSpaceFreed implements engine.DiskSpace. It starts compaction if the file has enough free pages.
-func (b backend) OnSpaceFreed() { queue.TrySend(b.needsSpace, struct{}{}) }
+func (b backend) OnSpaceFreed() { queue.TrySend(b.spaceHints, struct{}{}) }
 
 // MaintainReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
 func (b backend) MaintainReserve() { b.maintainReserve() }
@@ -234,9 +234,9 @@ func (s *Store) WatchFiles(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		wait := guardPause
+		wait := fileCheckPause
 		if err != nil {
-			if wait = guardPollInterval; !warned {
+			if wait = fileCheckInterval; !warned {
 				s.Log().Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
 					"error", err, "every", wait)
 			}
@@ -256,43 +256,43 @@ func (s *Store) WatchFiles(ctx context.Context) {
 
 // checkSameFiles returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
-func (s *Store) checkSameFiles() (now [2]os.FileInfo, err error) {
-	if now, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
-		return now, err
+func (s *Store) checkSameFiles() (files [2]os.FileInfo, err error) {
+	if files, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
+		return files, err
 	}
-	for i := range now {
-		if !os.SameFile(now[i], s.files[i]) {
-			return now, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
+	for i := range files {
+		if !os.SameFile(files[i], s.openedFiles[i]) {
+			return files, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
 				"before you restore a copy", s.dir)
 		}
 	}
-	return now, nil
+	return files, nil
 }
 
 // fileSizes holds the sizes of the database and its WAL in bytes.
-type fileSizes struct{ database, wal int64 }
+type fileSizes struct{ databaseBytes, walBytes int64 }
 
 func fileSizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles does what checkSameFiles does. It also returns an error if a file was truncated since the last
-// commit, because content is then lost. wal is the size of the WAL. The caller is the writer. See
+// checkFiles makes the same checks as checkSameFiles, and returns the size of the WAL. It also returns an error if a
+// file was truncated since the last commit, because content is then lost. The caller is the writer. See
 // docs/decisions/0034.
-func (s *Store) checkFiles() (wal int64, err error) {
+func (s *Store) checkFiles() (walBytes int64, err error) {
 	files, err := s.checkSameFiles()
 	if err != nil {
 		return 0, err
 	}
 	now := fileSizesOf(files)
-	if now.wal < s.lastSizes.wal {
-		err = s.checkWAL(now.wal)
+	if now.walBytes < s.lastSizes.walBytes {
+		err = s.checkWAL(now.walBytes)
 	}
-	if err == nil && now.database < s.lastSizes.database {
-		err = s.checkDatabase(now.database)
+	if err == nil && now.databaseBytes < s.lastSizes.databaseBytes {
+		err = s.checkDatabase(now.databaseBytes)
 	}
 	s.lastSizes = now
-	return now.wal, err
+	return now.walBytes, err
 }
 
 // checkWAL is called if the WAL has shrunk to size bytes. It returns an error if frames are missing. If another

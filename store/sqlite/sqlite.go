@@ -34,24 +34,24 @@ type Store struct {
 	readPath  string                // path by which readers open the database
 	readFlags int32                 // SQLite's flags with which readers open the database
 
-	files [2]os.FileInfo // database and WAL, as they were when opened
+	openedFiles [2]os.FileInfo // database and WAL, as they were when opened
 	// statesAtOpen describes the files at the time when they were opened in read-only mode. It is zero if the
 	// store is not read-only.
-	statesAtOpen fileStates
-	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only
-	space        spaceCheck // used by the writer only
-	wal          walCheck   // used by the writer only
+	statesAtOpen   fileStates
+	lastSizes      fileSizes  // sizes of the files after the last commit; used by the writer only
+	lastSpaceCheck spaceCheck // used by the writer only
+	walState       walState   // used by the writer only
 
 	compaction    compaction   // used by the writer only
 	freePageBytes atomic.Int64 // bytes of free pages in the database, when last counted
 	// reserveError is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
 	reserveError atomic.Pointer[error]
 	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil at first
-	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
-	needsSpace chan struct{}
+	// spaceHints receives a value when new jobs are refused for lack of space, or when rows were removed.
+	spaceHints chan struct{}
 
 	walStuckReason atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
-	backup         uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
+	backupHandle   uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
 	highWater      sqlitedb.HighWaterFile // used by the writer only
 }
 
@@ -88,7 +88,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := newStore(o)
 	if failpoint.IsEnabled("smallwal") {
-		s.wal = walCheck{keepBytes: 1 << 20, alarmBytes: 4 << 20}
+		s.walState = walState{keepBytes: 1 << 20, alarmBytes: 4 << 20}
 	}
 	if err := s.open(path); err != nil {
 		if e := sqlitedb.SQLiteErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
@@ -107,13 +107,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // newStore returns a store that is not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		dir: o.Dir,
-		wal: walCheck{keepBytes: sqlitedb.WALKeepBytes, alarmBytes: walAlarmBytes},
+		dir:      o.Dir,
+		walState: walState{keepBytes: sqlitedb.WALKeepBytes, alarmBytes: walAlarmBytes},
 		freeSpace: func() (int64, error) {
 			disk, err := sqlitedb.DiskOf(o.Dir)
 			return disk.Free, err
 		},
-		needsSpace: make(chan struct{}, 1),
+		spaceHints: make(chan struct{}, 1),
 	}
 	b := backend{s}
 	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Order: o.Order, Log: o.Log})
@@ -148,10 +148,10 @@ func (s *Store) open(path string) (err error) {
 	if err = s.Load(s.conn, sqlitedb.FileID(path)); err != nil {
 		return err
 	}
-	if s.files, err = statFiles(path); err != nil {
+	if s.openedFiles, err = statFiles(path); err != nil {
 		return err
 	}
-	s.lastSizes = fileSizesOf(s.files)
+	s.lastSizes = fileSizesOf(s.openedFiles)
 	s.maintainReserve()
 	s.readPath, s.readFlags = path, sqlitedb.ReadWriteFlags
 	return nil
@@ -201,7 +201,7 @@ func (b backend) BeginTx(*engine.Tx) error { return nil }
 func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements engine.Backend. It returns all reserved leases, because meta lists them.
-func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
+func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
 	return t.Reservations(), true, nil
 }
 
@@ -209,8 +209,8 @@ func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, e
 func (b backend) MayBlameOtherStatement(error) bool { return false }
 
 // OnCommit implements engine.Backend. It records the new state of the files, and writes the high-water mark.
-func (b backend) OnCommit(changed bool) {
-	if changed {
+func (b backend) OnCommit(metaChanged bool) {
+	if metaChanged {
 		b.highWater.Write(sqlitedb.HighWater(b.Counters()))
 	}
 	b.recordFileSizes()
@@ -226,8 +226,8 @@ func (s *Store) recordFileSizes() {
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because the disk is full
 // or the database is busy.
-func (b backend) RefusalError(k database.ErrorKind, err error) error {
-	if k == database.DiskFull {
+func (b backend) RefusalError(kind database.ErrorKind, err error) error {
+	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.dir)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+

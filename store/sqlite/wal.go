@@ -19,13 +19,13 @@ const (
 	walAlarmBytes     = 256 << 20              // bytes; above this, a warning appears and reads get a shorter time limit
 	walWaitMillis     = `100`                  // ms that the writer waits for readers
 	walLongWaitMillis = `400`                  // ms that the writer waits during a warning; longer than any read may take
-	walFirstPause     = time.Second            // minimum time between two waits for readers
+	walMinPause       = time.Second            // minimum time between two waits for readers
 	walMaxPause       = 30 * time.Second       // maximum time between two waits, for a reader that does not end
 	shortReadTimeout  = 250 * time.Millisecond // time limit of reads while the warning is shown
 )
 
-// walCheck is the writer's state while the WAL is too large.
-type walCheck struct {
+// walState is the writer's state while the WAL is too large.
+type walState struct {
 	// Above keepBytes of WAL, the writer waits for readers. Above alarmBytes, a warning appears.
 	keepBytes, alarmBytes int64
 	nextWait              time.Time     // earliest time of the next wait for readers
@@ -36,7 +36,7 @@ type walCheck struct {
 // writer waits a moment for readers that still use the WAL; new readers do not prevent the restart. A failed
 // checkpoint does not count as an error, as in SQLite itself.
 func (s *Store) checkpointWAL(size int64) {
-	w := &s.wal
+	w := &s.walState
 	if size <= w.keepBytes {
 		w.pause = 0
 		s.setWALStuck("")
@@ -49,7 +49,7 @@ func (s *Store) checkpointWAL(size int64) {
 	if err == nil {
 		w.pause = 0
 	}
-	w.pause = min(max(2*w.pause, walFirstPause), walMaxPause)
+	w.pause = min(max(2*w.pause, walMinPause), walMaxPause)
 	w.nextWait = time.Now().Add(w.pause)
 	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
 	switch {
@@ -87,15 +87,15 @@ func (s *Store) emptyWAL(mode string) error {
 	return errors.Join(err, err2)
 }
 
-// setWALStuck records why the WAL cannot be emptied; "" means that it can. It logs when this problem begins and
-// when it ends.
-func (s *Store) setWALStuck(why string) {
+// setWALStuck records the reason why the WAL cannot be emptied; "" means that it can. It logs when this problem
+// begins and when it ends.
+func (s *Store) setWALStuck(reason string) {
 	old := s.walStuckReason.Load()
 	switch {
-	case why != "" && old == nil:
-		s.Log().Warn(why)
-		s.walStuckReason.Store(&why)
-	case why == "" && old != nil:
+	case reason != "" && old == nil:
+		s.Log().Warn(reason)
+		s.walStuckReason.Store(&reason)
+	case reason == "" && old != nil:
 		s.Log().Info("the write-ahead log of the database can be emptied again")
 		s.walStuckReason.Store(nil)
 	}
@@ -132,12 +132,12 @@ func (b backend) ReadTimeout() time.Duration {
 	return engine.ReadTimeout
 }
 
-// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than budget.
-func (b backend) ReadTimeoutError(budget time.Duration) error {
+// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
+func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
 	if err := b.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
-			"following problem lasts: %v", budget, err)
+			"following problem lasts: %v", timeLimit, err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
-		"less, or try again later", budget)
+		"less, or try again later", timeLimit)
 }

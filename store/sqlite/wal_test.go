@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// openStoreWithSmallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is too
-// large. It warns above 1 MiB.
+// openStoreWithSmallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is
+// too large. It warns above 1 MiB.
 func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
@@ -40,18 +40,18 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
-	s.wal.keepBytes, s.wal.alarmBytes = 256<<10, 1<<20
+	s.walState.keepBytes, s.walState.alarmBytes = 256<<10, 1<<20
 	return s, log
 }
 
-// grow enqueues a job of 64 KiB.
-func grow(t *testing.T, s *Store) {
+// growWAL enqueues a job of 64 KiB.
+func growWAL(t *testing.T, s *Store) {
 	t.Helper()
-	growBy(t, s, 1)
+	growWALBy(t, s, 1)
 }
 
-// growBy enqueues n jobs of 64 KiB.
-func growBy(t *testing.T, s *Store, n int) {
+// growWALBy enqueues n jobs of 64 KiB.
+func growWALBy(t *testing.T, s *Store, n int) {
 	t.Helper()
 	big := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: slices.Repeat([]queue.Job{big}, n)}); err != nil {
@@ -70,29 +70,29 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint allows the next commit to checkpoint the WAL.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.wal.nextWait = time.Time{}; return nil })
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.walState.nextWait = time.Time{}; return nil })
 }
 
 // While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
 // limit for its reads and refuses no request. After the read has ended, the WAL is small again.
 func TestReaderThatDoesNotEnd(t *testing.T) {
 	s, log := openStoreWithSmallWAL(t)
-	grow(t, s)
+	growWAL(t, s)
 	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
 	way := sqlitedb.ReadersCommand(path)
 	said, stop := startOtherProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
-	for walSize(t, s) <= s.wal.alarmBytes {
+	for walSize(t, s) <= s.walState.alarmBytes {
 		if s.CheckpointError() != nil {
 			t.Fatalf("starved at %d bytes", walSize(t, s))
 		}
-		grow(t, s)
+		growWAL(t, s)
 	}
 	allowCheckpoint(t, s)
 	for range 5 {
-		grow(t, s)
+		growWAL(t, s)
 		allowCheckpoint(t, s)
 	}
 	if err := s.CheckpointError(); err == nil || !strings.Contains(err.Error(), way) {
@@ -113,9 +113,9 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	stop()
 	allowCheckpoint(t, s)
 	for range 3 {
-		grow(t, s)
+		growWAL(t, s)
 	}
-	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keepBytes {
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.keepBytes {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
 	if (backend{s}).ReadTimeout() != engine.ReadTimeout {
@@ -135,28 +135,28 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	defer stop()
 	begun := time.Now()
 	for range 60 {
-		grow(t, s)
+		growWAL(t, s)
 	}
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
 		t.Errorf("60 commits took %v", took)
 	}
 	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error {
-		if s.wal.pause < walFirstPause {
-			t.Errorf("the pause is %v", s.wal.pause)
+		if s.walState.pause < walMinPause {
+			t.Errorf("the pause is %v", s.walState.pause)
 		}
-		s.wal.pause, s.wal.nextWait = walMaxPause, time.Time{}
+		s.walState.pause, s.walState.nextWait = walMaxPause, time.Time{}
 		return nil
 	})
-	grow(t, s)
-	if s.wal.pause != walMaxPause {
-		t.Errorf("the longest pause is %v", s.wal.pause)
+	growWAL(t, s)
+	if s.walState.pause != walMaxPause {
+		t.Errorf("the longest pause is %v", s.walState.pause)
 	}
 }
 
 // readSlowly executes a read that counts up to the given number. The read ends early if ctx ends.
-func readSlowly(ctx context.Context, s *Store, steps string) {
+func readSlowly(ctx context.Context, s *Store, count string) {
 	s.Read(ctx, func(r *reads.Reader) error {
-		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + count +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
@@ -165,9 +165,9 @@ func readSlowly(ctx context.Context, s *Store, steps string) {
 // keepReadersBusy keeps reads.MaxReaders readers busy until the test ends.
 func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
-	var turns sync.WaitGroup
+	var readers sync.WaitGroup
 	for range reads.MaxReaders {
-		turns.Go(func() {
+		readers.Go(func() {
 			for ctx.Err() == nil {
 				read(ctx)
 			}
@@ -175,7 +175,7 @@ func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	}
 	t.Cleanup(func() {
 		stop()
-		turns.Wait()
+		readers.Wait()
 	})
 }
 
@@ -185,7 +185,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
 	var worst int64
 	for range 20 { // writes 20 MiB in total
-		growBy(t, s, 16)
+		growWALBy(t, s, 16)
 		allowCheckpoint(t, s)
 		worst = max(worst, walSize(t, s))
 	}
@@ -203,23 +203,23 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	})
 	deadline := time.Now().Add(20 * time.Second)
 	for s.CheckpointError() == nil {
-		growBy(t, s, 4)
+		growWALBy(t, s, 4)
 		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("not starved at %d bytes", walSize(t, s))
 		}
 	}
 	for s.CheckpointError() != nil {
-		grow(t, s)
+		growWAL(t, s)
 		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("still starved at %d bytes", walSize(t, s))
 		}
 	}
 	for range 2 {
-		grow(t, s)
+		growWAL(t, s)
 	}
-	if size := walSize(t, s); size > 2*s.wal.keepBytes {
+	if size := walSize(t, s); size > 2*s.walState.keepBytes {
 		t.Errorf("the WAL has %d bytes", size)
 	}
 }

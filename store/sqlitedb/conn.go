@@ -227,9 +227,9 @@ func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
 func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough, because nothing was written
 
 // QueryAll implements database.Statements. It executes statements one after another.
-func (c *Conn) QueryAll(list []database.Query) error {
-	for _, a := range list {
-		if err := c.Query(a.Each, a.SQL, a.Args...); err != nil {
+func (c *Conn) QueryAll(queries []database.Query) error {
+	for _, a := range queries {
+		if err := c.Query(a.HandleRow, a.SQL, a.Args...); err != nil {
 			return err
 		}
 	}
@@ -284,7 +284,7 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 
 // Query calls the callback for every row, until it returns false. The row is valid only during this
 // call. The callback must not execute another statement.
-func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	p, err := c.bind(sql, args)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {
 		case sqlite3.SQLITE_ROW:
-			more, err = each(&c.row)
+			more, err = handleRow(&c.row)
 		case sqlite3.SQLITE_DONE:
 			more = false
 		default:
@@ -308,7 +308,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 
 // QueryNumber implements database.Statements. It returns the integer in the first row, or 0.
 func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
-	return database.Number(c, sql, args...)
+	return database.QueryNumber(c, sql, args...)
 }
 
 // InterruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets
@@ -351,9 +351,9 @@ func ReaderPragmas() []string {
 
 // Error is an error that SQLite reported.
 type Error struct {
-	Code    int // SQLite's extended result code
-	text    string
-	noSpace bool // the system refused a write for lack of space, for example with ENOSPC
+	Code         int // SQLite's extended result code
+	message      string
+	isOutOfSpace bool // the system refused a write for lack of space, for example with ENOSPC
 }
 
 // Error returns SQLite's message with the name and number of its error code.
@@ -362,7 +362,7 @@ func (e *Error) Error() string {
 	if _, word, ok := strings.Cut(name, "("); ok {
 		name = strings.TrimSuffix(word, ")")
 	}
-	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.Code)
+	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.message+" "+name), e.Code)
 }
 
 // ResultError returns the error of a call whose result rc is not SQLITE_OK.
@@ -371,11 +371,11 @@ func (c *Conn) ResultError(rc int32) error {
 	if c.DB != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DB) == rc {
 		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.TLS, c.DB))
 	}
-	e := &Error{Code: int(rc), text: text}
+	e := &Error{Code: int(rc), message: text}
 	if rc == sqlite3.SQLITE_IOERR_WRITE && c.DB != 0 {
 		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DB))
-		if e.noSpace = IsDiskLimitErrno(errno); e.noSpace {
-			e.text += ": " + errno.Error()
+		if e.isOutOfSpace = IsDiskLimitErrno(errno); e.isOutOfSpace {
+			e.message += ": " + errno.Error()
 		}
 	}
 	return e
@@ -383,14 +383,14 @@ func (c *Conn) ResultError(rc int32) error {
 
 // Kind classifies an error of SQLite.
 func (e *Error) Kind() database.ErrorKind {
-	if e.noSpace {
+	if e.isOutOfSpace {
 		return database.DiskFull
 	}
 	switch e.Code & 0xff {
 	case sqlite3.SQLITE_FULL:
 		return database.DiskFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return database.IsBusy
+		return database.DatabaseBusy
 	case sqlite3.SQLITE_IOERR:
 		// If the disk is full while SQLite writes the -shm file or truncates a file, SQLite also returns an I/O
 		// error. That error counts as a failure of the database.

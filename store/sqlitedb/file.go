@@ -111,7 +111,7 @@ const DamageDetails = "to see what is damaged: queuectl doctor --verify"
 // with SQLite's code for corruption. It returns nil for any other error.
 func SQLiteErrorIn(err error) *Error {
 	if damaged, harmed := errors.AsType[database.DamageError](err); harmed {
-		return &Error{Code: sqlite3.SQLITE_CORRUPT, text: string(damaged)}
+		return &Error{Code: sqlite3.SQLITE_CORRUPT, message: string(damaged)}
 	}
 	e, _ := errors.AsType[*Error](err)
 	return e

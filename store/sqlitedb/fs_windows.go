@@ -41,11 +41,11 @@ func FileSystemOf(dir string) (fileSystem, error) {
 }
 
 // volumeFileSystem returns the file system with the given final path (without links), drive type and name.
-func volumeFileSystem(path string, kind uint32, name string) fileSystem {
+func volumeFileSystem(path string, driveType uint32, name string) fileSystem {
 	switch {
-	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
+	case strings.HasPrefix(path, `\\?\UNC\`), driveType == windows.DRIVE_REMOTE:
 		return fileSystem{Name: "a network drive", Refused: true}
-	case kind == windows.DRIVE_RAMDISK:
+	case driveType == windows.DRIVE_RAMDISK:
 		return fileSystem{Name: "a RAM disk",
 			Note: "files there are only in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(name), "FAT"):

@@ -25,10 +25,10 @@ type HighWater struct {
 }
 
 const (
-	highWaterNumbers = 3 * 8 // size of an encoded HighWater in bytes, without its checksum
-	// highWaterSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one
+	highWaterBytes = 3 * 8 // size of an encoded HighWater in bytes, without its checksum
+	// highWaterSlotBytes is the size of a slot in bytes. The file has two slots, written alternately, so that one
 	// is always intact.
-	highWaterSlot = 64
+	highWaterSlotBytes = 64
 )
 
 // OpenHighWater opens the file in a directory, and creates it if it does not exist.
@@ -49,19 +49,19 @@ func (f HighWaterFile) Close() error {
 func (f HighWaterFile) Write(p HighWater) {
 	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	f.File.WriteAt(b, p.Commits%2*highWaterSlot)
+	f.File.WriteAt(b, p.Commits%2*highWaterSlotBytes)
 }
 
 // ReadHighWater reads the high-water mark in a directory. It returns the zero value if the file is missing or damaged.
 func ReadHighWater(dir string) (p HighWater) {
 	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterName))
-	for at := 0; at+highWaterNumbers+4 <= len(raw); at += highWaterSlot {
-		var got HighWater
+	for at := 0; at+highWaterBytes+4 <= len(raw); at += highWaterSlotBytes {
+		var slotContent HighWater
 		b := raw[at:]
-		binary.Decode(b, binary.LittleEndian, &got)
-		if crc32.ChecksumIEEE(b[:highWaterNumbers]) == binary.LittleEndian.Uint32(b[highWaterNumbers:]) &&
-			got.Commits > p.Commits {
-			p = got
+		binary.Decode(b, binary.LittleEndian, &slotContent)
+		if crc32.ChecksumIEEE(b[:highWaterBytes]) == binary.LittleEndian.Uint32(b[highWaterBytes:]) &&
+			slotContent.Commits > p.Commits {
+			p = slotContent
 		}
 	}
 	return p

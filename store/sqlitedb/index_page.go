@@ -22,8 +22,8 @@ import (
 
 // The first byte of a page shows its kind. These are the kinds of index pages.
 const (
-	interiorIndex = 2
-	leafIndex     = 10
+	interiorPageKind = 2
+	leafPageKind     = 10
 )
 
 // maxIndexDepth limits how many levels of the index a search descends. An index with more levels would not fit
@@ -90,22 +90,22 @@ func checkIndexPath(c *Conn, id string) error {
 
 // knownPageFormat reports whether parseIndexPage can read the pages of the database: they must have the default
 // page size and no reserved bytes at their ends. It can be false if another program has rewritten the file.
-func knownPageFormat(c *Conn) (known bool, err error) {
-	const size, reserved = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
-	_, err = database.First(c, func(r database.Row) {
+func knownPageFormat(c *Conn) (isKnown bool, err error) {
+	const pageBytes, reservedOffset = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
+	_, err = database.FirstRow(c, func(r database.Row) {
 		page := r.View(0)
-		known = len(page) == size && page[reserved] == 0
+		isKnown = len(page) == pageBytes && page[reservedOffset] == 0
 	}, `SELECT data FROM sqlite_dbpage WHERE pgno = 1`)
-	return known, err
+	return isKnown, err
 }
 
 // readIndexPage reads one page of the id index.
-func readIndexPage(c *Conn, number int64) (p indexPage, err error) {
+func readIndexPage(c *Conn, pageNumber int64) (p indexPage, err error) {
 	sound := false
-	_, err = database.First(c, func(r database.Row) { p, sound = parseIndexPage(r.View(0)) },
-		`SELECT data FROM sqlite_dbpage WHERE pgno = ?`, number)
+	_, err = database.FirstRow(c, func(r database.Row) { p, sound = parseIndexPage(r.View(0)) },
+		`SELECT data FROM sqlite_dbpage WHERE pgno = ?`, pageNumber)
 	if err == nil && !sound {
-		err = lookupDamage("page %d of the database index jobs_id is damaged", number)
+		err = lookupDamage("page %d of the database index jobs_id is damaged", pageNumber)
 	}
 	return p, err
 }
@@ -115,34 +115,34 @@ type byteRange struct{ start, end int }
 
 // parseIndexPage reads the entries of a page. It reports whether the entries and the free parts fill the page
 // exactly.
-func parseIndexPage(b []byte) (p indexPage, sound bool) {
-	const head = 8 // bytes of the page header; on an interior page, the number of the last child page follows
-	if len(b) < head+4 {
+func parseIndexPage(b []byte) (p indexPage, isSound bool) {
+	const headerBytes = 8 // bytes of the page header; on an interior page, the number of the last child page follows
+	if len(b) < headerBytes+4 {
 		return p, false
 	}
-	offsetsStart := head
+	offsetsStart := headerBytes
 	switch b[0] {
-	case leafIndex:
-	case interiorIndex:
+	case leafPageKind:
+	case interiorPageKind:
 		offsetsStart += 4
-		p.lastChild = int64(binary.BigEndian.Uint32(b[head:]))
+		p.lastChild = int64(binary.BigEndian.Uint32(b[headerBytes:]))
 	default:
 		return p, false
 	}
 	number := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
 	free, entries, content, fragments := number(1), number(3), number(5), int(b[7])
-	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorIndex && p.lastChild == 0 {
+	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorPageKind && p.lastChild == 0 {
 		return p, false
 	}
-	var used []byteRange
+	var usedRanges []byteRange
 	for i := range entries {
 		at := number(offsetsStart + 2*i)
-		e, size, ok := parseIndexEntry(b[min(at, len(b)):], b[0] == interiorIndex)
+		e, size, ok := parseIndexEntry(b[min(at, len(b)):], b[0] == interiorPageKind)
 		if !ok {
 			return p, false
 		}
 		p.entries = append(p.entries, e)
-		used = append(used, byteRange{at, at + size})
+		usedRanges = append(usedRanges, byteRange{at, at + size})
 	}
 	for at := free; at != 0; {
 		if at+4 > len(b) {
@@ -152,12 +152,12 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 		if size < 4 || next != 0 && next <= at {
 			return p, false
 		}
-		used = append(used, byteRange{at, at + size})
+		usedRanges = append(usedRanges, byteRange{at, at + size})
 		at = next
 	}
-	slices.SortFunc(used, func(a, b byteRange) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(usedRanges, func(a, b byteRange) int { return cmp.Compare(a.start, b.start) })
 	end := content
-	for _, u := range append(used, byteRange{len(b), len(b)}) {
+	for _, u := range append(usedRanges, byteRange{len(b), len(b)}) {
 		if u.start < end {
 			return p, false
 		}
@@ -169,19 +169,19 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 
 // parseIndexEntry reads an entry, which holds an id and a seq. It returns how many bytes the entry takes.
 // An id is too short to need an overflow page.
-func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) {
-	if interior {
+func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, ok bool) {
+	if isInterior {
 		if len(b) < 4 {
 			return e, 0, false
 		}
-		e.child, size = int64(binary.BigEndian.Uint32(b)), 4
+		e.child, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
 	}
-	payload, n := shortVarint(b[size:])
-	size += n
-	if n == 0 || size+payload > len(b) || interior && e.child == 0 {
+	payload, n := shortVarint(b[entryBytes:])
+	entryBytes += n
+	if n == 0 || entryBytes+payload > len(b) || isInterior && e.child == 0 {
 		return e, 0, false
 	}
-	record := b[size : size+payload]
+	record := b[entryBytes : entryBytes+payload]
 	header, n1 := shortVarint(record)
 	text, n2 := shortVarint(record[n1:])
 	seq, n3 := shortVarint(record[n1+n2:])
@@ -192,12 +192,12 @@ func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) 
 		return e, 0, false
 	}
 	e.id = string(record[header : header+length])
-	return e, max(4, size+payload), true
+	return e, max(4, entryBytes+payload), true
 }
 
 // shortVarint reads an SQLite varint of one or two bytes, which is enough for the entries of the id index.
-// n is the number of bytes, or 0 if b does not begin with such a varint.
-func shortVarint(b []byte) (value, n int) {
+// length is the number of bytes, or 0 if b does not begin with such a varint.
+func shortVarint(b []byte) (value, length int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:
 		return int(b[0]), 1

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkedNeighbours is how many entries of the id index are checked on each side of the place where a missing
+// neighboursToCheck is how many entries of the id index are checked on each side of the place where a missing
 // id would be.
-const checkedNeighbours = 50
+const neighboursToCheck = 50
 
 // CheckMissingID implements database.MissingChecker. It returns a damage error in three cases:
 //   - an index has an entry for the job;
@@ -28,7 +28,7 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 	}
 	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
 		err := checkIDs(c, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+
-			` LIMIT ?`, id, int64(checkedNeighbours))
+			` LIMIT ?`, id, int64(neighboursToCheck))
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 // for the job but no row, or if there is a row whose id is missing from the id index.
 func (c *Conn) CheckMissingNumber(seq int64) error {
 	id := ""
-	found, err := database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	found, err := database.FirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func checkIDs(c *Conn, query string, args ...any) error {
 	}
 	for _, e := range list {
 		same := false
-		_, err := database.First(c, func(r database.Row) { same = r.Text(0) == e.id },
+		_, err := database.FirstRow(c, func(r database.Row) { same = r.Text(0) == e.id },
 			`SELECT id FROM jobs WHERE seq = ?`, e.seq)
 		if err == nil && !same {
 			err = lookupDamage("the database index jobs_id does not match the row of the job with the number (seq) %d", e.seq)

@@ -58,8 +58,8 @@ func CheckWritable(path string, _ os.FileInfo) error {
 }
 
 // CheckPrivate returns an error for a file or directory that belongs to another account, or to which other accounts
-// have too much access. The parameter open holds the permission bits that must not be set.
-func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
+// have too much access. forbiddenBits are the permission bits that must not be set.
+func CheckPrivate(path string, info os.FileInfo, forbiddenBits os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil
@@ -69,7 +69,7 @@ func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid,
 			os.Geteuid())
 	}
-	if info.Mode().Perm()&open != 0 {
+	if info.Mode().Perm()&forbiddenBits != 0 {
 		mode := "600"
 		if info.IsDir() {
 			mode = "700"

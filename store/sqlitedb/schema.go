@@ -121,9 +121,9 @@ func Migrate(c *Conn, steps [][]string) error {
 }
 
 // MigrateOne updates the schema from one version to the next.
-func MigrateOne(c *Conn, from int, statements []string) error {
+func MigrateOne(c *Conn, oldVersion int, statements []string) error {
 	return ExecAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
-		fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
+		fmt.Sprintf(`PRAGMA user_version = %d`, oldVersion+1)))
 }
 
 // ExecAll executes statements in one transaction.

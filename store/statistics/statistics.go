@@ -53,20 +53,20 @@ type Cache struct {
 
 // period holds the statistics of one period while a transaction adds to them.
 type period struct {
-	grain   store.Grain
-	at      queue.Millis                        // start of the period
-	rows    map[string]*store.AttemptStatistics // statistics by queue
-	changed map[string]bool                     // by queue; the value is true if the database already has the row
+	grain       store.Grain
+	start       queue.Millis                        // start of the period
+	rows        map[string]*store.AttemptStatistics // statistics by queue
+	changedRows map[string]bool                     // by queue; the value is true if the database already has the row
 }
 
 // row returns the statistics of a queue, which the caller will change.
 func (p *period) row(name string) *store.AttemptStatistics {
 	f := p.rows[name]
-	if _, known := p.changed[name]; !known {
-		if p.changed == nil {
-			p.changed = map[string]bool{}
+	if _, known := p.changedRows[name]; !known {
+		if p.changedRows == nil {
+			p.changedRows = map[string]bool{}
 		}
-		p.changed[name] = f != nil
+		p.changedRows[name] = f != nil
 	}
 	if f == nil {
 		f = new(store.AttemptStatistics)
@@ -75,9 +75,9 @@ func (p *period) row(name string) *store.AttemptStatistics {
 	return f
 }
 
-// put writes the changed rows of a period.
-func (w *Writer) put(p *period) (err error) {
-	for name, stored := range p.changed {
+// writeChanged writes the changed rows of a period.
+func (w *Writer) writeChanged(p *period) (err error) {
+	for name, stored := range p.changedRows {
 		var others int64
 		if p.grain == store.Minute && !stored {
 			named, _ := w.isNamedAllTime(name)
@@ -89,7 +89,7 @@ func (w *Writer) put(p *period) (err error) {
 			ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed,
 			failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled, returned = excluded.returned,
 			waits = excluded.waits, runs = excluded.runs`,
-			int64(p.grain), int64(p.at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned,
+			int64(p.grain), int64(p.start), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned,
 			f.WaitTimes.Append(nil), f.RunTimes.Append(nil), others)
 	}
 	return err
@@ -103,7 +103,7 @@ func (w *Writer) put(p *period) (err error) {
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
-		err := database.Each(w, func(r database.Row) { known[r.Text(0)] = true },
+		err := database.EachRow(w, func(r database.Row) { known[r.Text(0)] = true },
 			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
 			int64(store.Minute), int64(w.Progress.SummedUpTo[store.Hour]))
 		if err != nil {
@@ -118,11 +118,11 @@ func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	return named[name], nil
 }
 
-// read returns, by queue, the sums of the statistics of grain g for the periods that begin in the range [from,
+// readSums returns, by queue, the sums of the statistics of grain g for the periods that begin in the range [from,
 // until).
-func (w *Writer) read(g store.Grain, from, until queue.Millis) (map[string]*store.AttemptStatistics, error) {
+func (w *Writer) readSums(g store.Grain, from, until queue.Millis) (map[string]*store.AttemptStatistics, error) {
 	rows := map[string]*store.AttemptStatistics{}
-	err := database.Each(w, func(r database.Row) {
+	err := database.EachRow(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		records.AddStatistics(rows, r.Text(0), &f)
@@ -138,14 +138,14 @@ func (w *Writer) alwaysHasOwnRow(name string) bool {
 }
 
 // nameIn returns the name under which a period with these rows counts a queue: its own, or store.OtherQueues.
-// The callback reports whether a queue always has its own statistics.
-func nameIn[V any](rows map[string]V, name string, own func(string) bool) string {
-	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
+// alwaysOwn reports whether a queue always has its own statistics.
+func nameIn[V any](rows map[string]V, name string, alwaysOwn func(string) bool) string {
+	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || alwaysOwn(name) {
 		return name
 	}
 	others := 0
 	for known := range rows {
-		if !own(known) {
+		if !alwaysOwn(known) {
 			others++
 		}
 	}
@@ -158,42 +158,42 @@ func nameIn[V any](rows map[string]V, name string, own func(string) bool) string
 // Add adds measurements to the statistics of the current minute, and returns the names under which it counted
 // them. If the clock was set back, the minute's hour or day may have been summed up already. Add then also adds
 // the measurements to the sums.
-func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error) {
-	if len(measured) == 0 {
+func (w *Writer) Add(measurements []rules.Measurement) (changedNames []string, err error) {
+	if len(measurements) == 0 {
 		return nil, nil
 	}
 	from := store.Minute.PeriodStart(w.Now)
 	cache, upTo := w.Cache, w.Progress.SummedUpTo
 	if cache.rows == nil || cache.minute != from {
-		rows, err := w.read(store.Minute, from, from+1)
+		rows, err := w.readSums(store.Minute, from, from+1)
 		if err != nil {
 			return nil, err
 		}
 		cache.minute, cache.rows = from, rows
 	}
-	minute := &period{grain: store.Minute, at: from, rows: cache.rows}
-	if err := w.addTo(minute, measured); err != nil {
+	minute := &period{grain: store.Minute, start: from, rows: cache.rows}
+	if err := w.addTo(minute, measurements); err != nil {
 		return nil, err
 	}
 	if from < upTo[store.Hour] {
-		err = w.addToStored(records.AllTime, 0, measured)
+		err = w.addToStored(records.AllTime, 0, measurements)
 	}
 	for g := store.Hour; g <= store.Day && from < upTo[g] && err == nil; g++ {
-		err = w.addToStored(g, g.PeriodStart(from), measured)
+		err = w.addToStored(g, g.PeriodStart(from), measurements)
 	}
-	return slices.Collect(maps.Keys(minute.changed)), err
+	return slices.Collect(maps.Keys(minute.changedRows)), err
 }
 
 // addToStored adds measurements to the stored statistics of one period, given by its grain and its start.
-func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
-	rows, _ := w.read(g, at, at+1)
-	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
+func (w *Writer) addToStored(g store.Grain, start queue.Millis, measurements []rules.Measurement) error {
+	rows, _ := w.readSums(g, start, start+1)
+	return w.addTo(&period{grain: g, start: start, rows: rows}, measurements)
 }
 
 // addTo adds measurements to a period and writes it.
-func (w *Writer) addTo(p *period, measured []rules.Measurement) error {
-	for i := range measured {
-		m := &measured[i]
+func (w *Writer) addTo(p *period, measurements []rules.Measurement) error {
+	for i := range measurements {
+		m := &measurements[i]
 		name := m.Queue
 		if p.grain != records.AllTime {
 			name = nameIn(p.rows, name, w.alwaysHasOwnRow)
@@ -208,11 +208,11 @@ func (w *Writer) addTo(p *period, measured []rules.Measurement) error {
 			f.CountEnd(m.EndState, m.Duration)
 		}
 	}
-	return w.put(p)
+	return w.writeChanged(p)
 }
 
-// maxDeleted is the number of rows of each grain that one call of Tidy deletes at most.
-const maxDeleted = 1000
+// maxDeletedRows is the number of rows of each grain that one call of Tidy deletes at most.
+const maxDeletedRows = 1000
 
 // Tidy sums up the hours and days that are over, and removes statistics that are too old. Each call
 // sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
@@ -237,21 +237,22 @@ func (w *Writer) Tidy() (more bool, err error) {
 		n := int64(0)
 		n, err = w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
 			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
-			int64(g), int64(g), int64(old), int64(maxDeleted))
+			int64(g), int64(g), int64(old), int64(maxDeletedRows))
 		removed = max(removed, n)
 		if n > 0 && g == store.Minute {
 			w.Cache.rows = nil // discard the cache: the current minute's row is removed if the clock was ahead
 		}
 	}
-	if more = hours || days || removed == maxDeleted; !more {
+	if more = hours || days || removed == maxDeletedRows; !more {
 		w.Progress.LastTidyHour = hour
 	}
 	return more, err
 }
 
 // rollUp sums up the first period of grain g that is not summed up yet, unless it ends after the given time. It
-// reports whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
-func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
+// reports whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
+// once.
+func (w *Writer) rollUp(g store.Grain, latestEnd queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
 	// next is one more than the time of the first row of the finer grain that is not summed up yet, or 0.
 	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
@@ -261,18 +262,18 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	}
 	at := g.PeriodStart(queue.Millis(next - 1))
 	end := at.Add(g.Length())
-	if end > by {
+	if end > latestEnd {
 		return false, nil
 	}
 	if g == store.Hour {
 		w.addAllTime(at, end)
 	}
-	rows, _ := w.read(g-1, at, end)
-	sum := &period{grain: g, at: at, rows: map[string]*store.AttemptStatistics{}}
+	rows, _ := w.readSums(g-1, at, end)
+	sum := &period{grain: g, start: at, rows: map[string]*store.AttemptStatistics{}}
 	for name, f := range w.foldQueues(rows) {
 		sum.row(name).Add(f)
 	}
-	w.put(sum)
+	w.writeChanged(sum)
 	upTo[g] = end
 	// When a day is summed up, all of its hours are summed up already, or have no statistics.
 	upTo[store.Hour] = max(upTo[store.Hour], end)
@@ -281,15 +282,15 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 
 // addAllTime adds minutes to the all-time statistics: those that begin in the range [from, before).
 func (w *Writer) addAllTime(from, before queue.Millis) {
-	rows, _ := w.read(records.AllTime, 0, 1)
+	rows, _ := w.readSums(records.AllTime, 0, 1)
 	all := &period{grain: records.AllTime, rows: rows}
-	database.Each(w, func(r database.Row) {
+	database.EachRow(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		all.row(records.AllTimeName(r)).Add(&f)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
 		int64(store.Minute), int64(from), int64(before))
-	w.put(all)
+	w.writeChanged(all)
 }
 
 // foldQueues reduces the rows to the number that one period may have. It keeps the queues with the most starts,

@@ -13,19 +13,19 @@ func userActionsAreAudited(r *rig) {
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", JobSeq: j.Seq, JobID: j.ID,
 		Target: "SIGHUP"}))
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
-	same(r, "events", r.newEvents(), []queue.Event{
+	checkEqual(r, "events", r.newEvents(), []queue.Event{
 		{Time: r.s.Now(), Kind: queue.EventAudit, JobSeq: j.Seq, JobID: j.ID,
 			Detail: queue.EventDetail{UID: new(7), ClientPID: 70, Verb: "kill", Target: "SIGHUP"}},
 		{Time: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
 	})
-	j = r.start(r.claimOne())
-	e := r.settlement(j, endedAs(queue.EndKilled))
+	j = r.startJob(r.claimOne())
+	e := r.settlement(j, outcomeOfCause(queue.EndKilled))
 	e.EndedBy, e.Verb = new(9), "cancel"
 	j = r.afterSettle(j, e)
 	r.newEvents()
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
-	same(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
-	same(r, "job", r.get(j.ID), j)
+	checkEqual(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
+	checkEqual(r, "job", r.getJob(j.ID), j)
 }

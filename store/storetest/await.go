@@ -18,7 +18,7 @@ var awaitPromises = []promise{
 	{name: "Await returns whenever a leased job is runnable again", check: awaitReturnsReleasedJob},
 	{name: "Await never returns an expired job", check: awaitReturnsNoExpiredJob},
 	{name: "Await returns when its context ends", check: awaitEndsWithContext},
-	{name: "a cancelled Await loses no job", check: awaitLosesNothing},
+	{name: "a cancelled Await loses no job", check: awaitLosesNoJob},
 	{name: "Await and Exchange never return the same lease", check: awaitAndExchangeShareNoLease},
 	{name: "Await returns when the store is closed", check: awaitEndsOnClose},
 }
@@ -41,11 +41,11 @@ func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
 }
 
 // awaitedJobs waits for the result of an Await, which must succeed, and returns its jobs.
-func (r *rig) awaitedJobs(what string, result <-chan awaitResult) []queue.Job {
+func (r *rig) awaitedJobs(subject string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
-	got := receive(r, what, result)
+	got := receive(r, subject, result)
 	if got.err != nil {
-		r.Fatalf("%s: got error %v, want none", what, got.err)
+		r.Fatalf("%s: got error %v, want none", subject, got.err)
 	}
 	r.checkRanks(got.jobs)
 	return got.jobs
@@ -55,11 +55,11 @@ func awaitReturnsReadyJobs(r *rig) {
 	low, high, middle := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9)), r.enqueueOne(withPriority(5))
 	r.newEvents()
 	first := r.awaitedJobs("first await", r.await(r.Context(), 2))
-	same(r, "first await", first, r.asClaimed(first, high, middle))
+	checkEqual(r, "first await", first, r.asClaimed(first, high, middle))
 	second := r.awaitedJobs("second await", r.await(r.Context(), 2))
-	same(r, "second await", second, r.asClaimed(second, low))
-	same(r, "job as stored", r.get(high.ID), first[0])
-	same(r, "events", r.newEvents(), nil)
+	checkEqual(r, "second await", second, r.asClaimed(second, low))
+	checkEqual(r, "job as stored", r.getJob(high.ID), first[0])
+	checkEqual(r, "events", r.newEvents(), nil)
 	r.checkCounts()
 }
 
@@ -68,8 +68,8 @@ func awaitReturnsEnqueuedJob(r *rig) {
 		result := r.await(r.Context(), 2)
 		jobs := r.enqueueAndGet(draft(), draft(), draft())
 		got := r.awaitedJobs("await", result)
-		same(r, "awaited", seqs(got), seqs(jobs[:2]))
-		same(r, "claimed afterwards", seqs(r.claim(10)), seqs(jobs[2:]))
+		checkEqual(r, "awaited", seqs(got), seqs(jobs[:2]))
+		checkEqual(r, "claimed afterwards", seqs(r.claim(10)), seqs(jobs[2:]))
 	}
 }
 
@@ -79,37 +79,37 @@ func awaitReturnsDueJob(r *rig) {
 	r.advanceAndPromote(time.Minute)
 	j.ArrivalNumber = 1
 	got := r.awaitedJobs("await", result)
-	same(r, "awaited", got, r.asClaimed(got, j))
+	checkEqual(r, "awaited", got, r.asClaimed(got, j))
 }
 
 // Await returns a leased job once the job is runnable again, for whatever reason.
 func awaitReturnsReleasedJob(r *rig) {
 	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
-		name string
-		do   func(claimed queue.Job)
+		name         string
+		makeRunnable func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, endedAs(queue.EndRunnerLost)) }},
-		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.EndNeverStarted)) }},
+		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, outcomeOfCause(queue.EndRunnerLost)) }},
+		{"a refund", func(j queue.Job) { r.settle(j, outcomeOfCause(queue.EndNeverStarted)) }},
 		{"a revival", func(j queue.Job) {
-			r.settle(j, exited(0))
+			r.settle(j, exitOutcome(0))
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 		}},
 		{"a retry that is due", func(j queue.Job) {
-			r.settle(j, exited(1))
+			r.settle(j, exitOutcome(1))
 			r.advanceAndPromote(2 * time.Second)
 		}},
 	} {
 		r.enqueueOne()
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 1)
-		c.do(claimed)
+		c.makeRunnable(claimed)
 		got := r.awaitedJobs(c.name, result)
-		want := r.get(claimed.ID)
-		same(r, c.name+": awaited", got, []queue.Job{want})
-		same(r, c.name+": has a new fence", want.Fence > claimed.Fence, true)
-		r.settle(want, exited(0))
+		want := r.getJob(claimed.ID)
+		checkEqual(r, c.name+": awaited", got, []queue.Job{want})
+		checkEqual(r, c.name+": has a new fence", want.Fence > claimed.Fence, true)
+		r.settle(want, exitOutcome(0))
 	}
 }
 
@@ -118,9 +118,9 @@ func awaitReturnsNoExpiredJob(r *rig) {
 	r.advance(time.Millisecond)
 	result := r.await(r.Context(), 5)
 	fresh := r.enqueueOne()
-	same(r, "awaited", seqs(r.awaitedJobs("await", result)), []int64{fresh.Seq})
+	checkEqual(r, "awaited", seqs(r.awaitedJobs("await", result)), []int64{fresh.Seq})
 	r.promote()
-	same(r, "expired job", r.get(expiring.ID), r.expiredJob(expiring))
+	checkEqual(r, "expired job", r.getJob(expiring.ID), r.expiredJob(expiring))
 }
 
 func awaitEndsWithContext(r *rig) {
@@ -135,32 +135,32 @@ func awaitEndsWithContext(r *rig) {
 	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
 		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
 	}
-	same(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 // If an Await is cancelled while a job is enqueued, either the caller of Await gets the job, or the job stays
 // free. No job is leased to a caller that did not receive it.
-func awaitLosesNothing(r *rig) {
+func awaitLosesNoJob(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.await(ctx, 1)
 		for range i % 10 {
 			runtime.Gosched() // in some rounds, this lets Await begin to wait before the cancellation
 		}
-		var all sync.WaitGroup
-		all.Go(cancel)
+		var goroutines sync.WaitGroup
+		goroutines.Go(cancel)
 		j := r.enqueueOne()
-		all.Wait()
+		goroutines.Wait()
 		got := receive(r, "await", result)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased jobs, compared with those that Await returned", leases(leased), leases(got.jobs))
+		checkEqual(r, "leased jobs, compared with those that Await returned", leases(leased), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
 			r.Fatalf("got %d jobs and error %v, want either a job or an error", len(got.jobs), got.err)
 		}
 		claimed := append(got.jobs, r.claim(1)...)
-		same(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})
-		r.settle(claimed[0], exited(0))
+		checkEqual(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})
+		r.settle(claimed[0], exitOutcome(0))
 	}
 }
 
@@ -169,12 +169,12 @@ func awaitAndExchangeShareNoLease(r *rig) {
 		result := r.await(r.Context(), 1)
 		r.enqueueAndGet(draft(), draft())
 		claimed := append(r.claim(1), r.awaitedJobs("await", result)...)
-		same(r, "jobs of both calls", len(claimed), 2)
+		checkEqual(r, "jobs of both calls", len(claimed), 2)
 		if claimed[0].Seq == claimed[1].Seq {
 			r.Fatalf("job %d was claimed twice", claimed[0].Seq)
 		}
 		for _, j := range claimed {
-			r.settle(j, exited(0))
+			r.settle(j, exitOutcome(0))
 		}
 	}
 }

@@ -13,17 +13,17 @@ var batchPromises = []promise{
 	{name: "ids of staged jobs are reserved", check: stagedIDsAreReserved},
 	{name: "an abandoned batch is discarded after StagingTimeout", check: abandonedBatchIsDiscarded},
 	{name: "a repeated commit returns the same receipt", check: repeatedCommitReturnsSameReceipt},
-	{name: "batches with different names or users are separate", check: batchesAreSeparate},
-	{name: "staged jobs count for their user, and for the total after the commit", check: stagedJobsCount},
+	{name: "batches with different names or users are separate", check: batchesCommitIndependently},
+	{name: "staged jobs count for their user, and for the total after the commit", check: limitsCountStagedJobs},
 	{name: "the number of open batches is limited per user", check: openBatchesPerUserAreLimited},
-	{name: "starting, aborting and discarding a batch is audited", check: batchesAudited},
+	{name: "starting, aborting and discarding a batch is audited", check: batchActionsAreAudited},
 	{name: "a staged job can have its own seq as its id", check: stagedIDMayBeOwnSeq},
 	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
-// stage enqueues n jobs of a batch and does not commit the batch. Such a part of a batch, sent in one request,
+// stageJobs enqueues n jobs of a batch and does not commit the batch. Such a part of a batch, sent in one request,
 // is a frame.
-func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt {
+func (r *rig) stageJobs(batch string, n int, set ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
@@ -36,11 +36,11 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 
 // applyBatch moves all jobs of a committed batch into the queue. It returns the number of calls of ApplyBatch
 // that this took.
-func (r *rig) applyBatch(committed store.Receipt) (steps int) {
+func (r *rig) applyBatch(receipt store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
 		var err error
-		more, err = r.s.ApplyBatch(r.Context(), committed.Batch)
+		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
 		r.must(err)
 		if more {
 			steps++
@@ -52,42 +52,42 @@ func (r *rig) applyBatch(committed store.Receipt) (steps int) {
 // Jobs of a staged batch are visible only after the commit.
 func stagedBatchIsHidden(r *rig) {
 	before := r.enqueueOne()
-	staged := r.stage("b", 3).IDs
+	staged := r.stageJobs("b", 3).IDs
 	r.checkUnchanged(func() {
-		staged = append(staged, r.stage("b", 2, withDelay(time.Hour)).IDs...)
+		staged = append(staged, r.stageJobs("b", 2, withDelay(time.Hour)).IDs...)
 		for n := range int64(5) {
-			same(r, "steps before the commit", r.applyBatch(store.Receipt{Batch: n}), 0)
+			checkEqual(r, "steps before the commit", r.applyBatch(store.Receipt{Batch: n}), 0)
 		}
 	})
-	same(r, "claimed before the commit", seqs(r.claim(10)), []int64{before.Seq})
+	checkEqual(r, "claimed before the commit", seqs(r.claim(10)), []int64{before.Seq})
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("last"))}, UID: testUID,
 		Batch: "b"})
 	r.must(err)
-	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true,
+	checkEqual(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true,
 		Batch: receipt.Batch})
-	same(r, "claimed before the batch is applied", seqs(r.claim(10)), nil)
+	checkEqual(r, "claimed before the batch is applied", seqs(r.claim(10)), nil)
 	r.advance(time.Minute)
 	r.newEvents()
-	same(r, "steps", r.applyBatch(receipt), 3)
+	checkEqual(r, "steps", r.applyBatch(receipt), 3)
 	events := r.newEvents()
 	staged = append(staged, "last")
-	same(r, "number of events", len(events), len(staged))
+	checkEqual(r, "number of events", len(events), len(staged))
 	for i, id := range staged {
-		j := r.get(id)
-		same(r, "event of "+id, events[i], r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(testUID)}))
-		same(r, "created", j.CreatedAt, r.s.Now())
+		j := r.getJob(id)
+		checkEqual(r, "event of "+id, events[i], r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(testUID)}))
+		checkEqual(r, "created", j.CreatedAt, r.s.Now())
 	}
-	same(r, "due of a delayed job", r.get(staged[3]).DueAt, r.s.Now().Add(time.Hour))
+	checkEqual(r, "due of a delayed job", r.getJob(staged[3]).DueAt, r.s.Now().Add(time.Hour))
 	r.checkCounts()
 	claimed := r.claim(10)
-	same(r, "claimed, in the batch's order", []string{claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID},
+	checkEqual(r, "claimed, in the batch's order", []string{claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID},
 		[]string{staged[0], staged[1], staged[2], "last"})
-	same(r, "steps afterwards", r.applyBatch(receipt), 0)
+	checkEqual(r, "steps afterwards", r.applyBatch(receipt), 0)
 }
 
 func stagedIDsAreReserved(r *rig) {
-	receipt := r.stage("b", 2)
-	r.stage("b", 1, withID("mine"))
+	receipt := r.stageJobs("b", 2)
+	r.stageJobs("b", 1, withID("mine"))
 	for _, id := range []string{"mine", receipt.IDs[1]} {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID})
 		r.wantError("enqueue of a staged id", err, queue.CodeExists, "id")
@@ -96,7 +96,7 @@ func stagedIDsAreReserved(r *rig) {
 		r.wantError("stage of a staged id", err, queue.CodeExists, "id")
 	}
 	next := r.enqueueOne()
-	r.stage("b", 1, withID(fmt.Sprint(next.Seq+1)))
+	r.stageJobs("b", 1, withID(fmt.Sprint(next.Seq+1)))
 	if after := r.enqueueOne(); after.ID == fmt.Sprint(next.Seq+1) {
 		r.Errorf("the generated id %s is also the id of a staged job", after.ID)
 	}
@@ -106,14 +106,14 @@ func stagedIDsAreReserved(r *rig) {
 
 // An abandoned batch is discarded after store.StagingTimeout.
 func abandonedBatchIsDiscarded(r *rig) {
-	r.stage("aborted", 2, func(j *queue.Job) { j.ID = "" })
-	r.stage("aborted", 1, withID("a"))
+	r.stageJobs("aborted", 2, func(j *queue.Job) { j.ID = "" })
+	r.stageJobs("aborted", 1, withID("a"))
 	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
 	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
 	r.enqueueOne(withID("a"))
-	r.stage("abandoned", 1, withID("b"))
+	r.stageJobs("abandoned", 1, withID("b"))
 	r.advanceAndPromote(store.StagingTimeout - time.Minute)
-	r.stage("abandoned", 1)
+	r.stageJobs("abandoned", 1)
 	r.advanceAndPromote(store.StagingTimeout - time.Minute)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("b"))}, UID: testUID})
 	r.wantError("enqueue while the batch is kept", err, queue.CodeExists, "id")
@@ -127,13 +127,13 @@ func abandonedBatchIsDiscarded(r *rig) {
 		r.wantCode("one more frame of a discarded batch", err, queue.CodeWrongState)
 	})
 	r.advanceAndPromote(store.DiscardedNameRetention)
-	r.stage("abandoned", 1)
+	r.stageJobs("abandoned", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "aborted"})
 	r.wantError("commit of an aborted batch", err, queue.CodeInvalid, "jobs")
 }
 
 func repeatedCommitReturnsSameReceipt(r *rig) {
-	r.stage("b", 2)
+	r.stageJobs("b", 2)
 	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "b", IdempotencyKey: "k",
 		Checksum: [32]byte{1}}
 	first, err := r.s.Enqueue(r.Context(), request)
@@ -142,14 +142,14 @@ func repeatedCommitReturnsSameReceipt(r *rig) {
 	again, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	first.Duplicate = true
-	same(r, "receipt of the second commit", again, first)
-	same(r, "steps of the second commit", r.applyBatch(again), 0)
-	same(r, "jobs", len(r.listAll(store.Filter{})), 3)
+	checkEqual(r, "receipt of the second commit", again, first)
+	checkEqual(r, "steps of the second commit", r.applyBatch(again), 0)
+	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 3)
 }
 
-func batchesAreSeparate(r *rig) {
-	r.stage("a", 1)
-	r.stage("b", 2)
+func batchesCommitIndependently(r *rig) {
+	r.stageJobs("a", 1)
+	r.stageJobs("b", 2)
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID + 1, Batch: "a"})
 	r.must(err)
 	two, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
@@ -158,21 +158,21 @@ func batchesAreSeparate(r *rig) {
 	r.must(err)
 	// Batch a was committed last but is applied first, because a batch does not wait for batches that were
 	// committed before it.
-	same(r, "steps of the batch committed second", r.applyBatch(one), 1)
-	same(r, "jobs", len(r.listAll(store.Filter{})), 1)
-	same(r, "steps of the batch committed first", r.applyBatch(two), 1)
-	same(r, "jobs", len(r.listAll(store.Filter{})), 3)
-	r.stage("a", 1)
+	checkEqual(r, "steps of the batch committed second", r.applyBatch(one), 1)
+	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 1)
+	checkEqual(r, "steps of the batch committed first", r.applyBatch(two), 1)
+	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 3)
+	r.stageJobs("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
 	r.promote() // Promote moves the jobs of committed batches too
 	r.promote()
-	same(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
+	checkEqual(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
 
 // The jobs of an uncommitted batch count toward the limit of their user. Once the batch is committed, they also
 // count toward the limit for all users. A commit that would exceed a limit is rejected.
-func stagedJobsCount(r *rig) {
+func limitsCountStagedJobs(r *rig) {
 	r.enqueueOne()
 	stage := func(uid int, batch string, n int) error {
 		drafts := make([]queue.Job, n)
@@ -225,7 +225,8 @@ func openBatchesPerUserAreLimited(r *rig) {
 		}
 		r.must(begin(uid, 0)) // a further request for an existing batch begins no new batch
 		r.checkUnchanged(func() {
-			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatches), store.ErrTooManyBatches)
+			checkEqual[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatches),
+				store.ErrTooManyBatches)
 		})
 	}
 	r.must(r.s.AbortBatch(r.Context(), 0, "b0"))
@@ -240,22 +241,22 @@ func openBatchesPerUserAreLimited(r *rig) {
 }
 
 // Starting, aborting and discarding a batch is audited.
-func batchesAudited(r *rig) {
+func batchActionsAreAudited(r *rig) {
 	wantAudit := func(target string) {
 		r.Helper()
 		uid := testUID
-		same(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: queue.EventAudit,
+		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: queue.EventAudit,
 			Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
 	}
-	r.stage("a\n", 3)
+	r.stageJobs("a\n", 3)
 	wantAudit(`"a\n" begun with 3 jobs`)
-	r.stage("a\n", 2)
-	same(r, "events of another frame", r.newEvents(), nil)
+	r.stageJobs("a\n", 2)
+	checkEqual(r, "events of another frame", r.newEvents(), nil)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
 	wantAudit(`"a\n" aborted with 5 jobs`)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
-	same(r, "events of a second abort", r.newEvents(), nil)
-	r.stage("b", 1)
+	checkEqual(r, "events of a second abort", r.newEvents(), nil)
+	r.stageJobs("b", 1)
 	r.newEvents()
 	r.advanceAndPromote(store.StagingTimeout + time.Minute)
 	wantAudit(`"b" forgotten with 1 jobs`)
@@ -264,29 +265,29 @@ func batchesAudited(r *rig) {
 // If a user gives a job a number as its id, no new job gets that number as its seq (the number that the store
 // assigns). Seqs still rise, and jobs of uncommitted batches keep their seqs.
 func numbersUsedAsIDsAreSkipped(r *rig) {
-	const many = 1500
+	const jobCount = 1500
 	first := r.enqueueOne()
-	for from := int64(1); from <= many; from += queue.MaxJobsPerRequest {
+	for from := int64(1); from <= jobCount; from += queue.MaxJobsPerRequest {
 		var drafts []queue.Job
-		for n := from; n < from+queue.MaxJobsPerRequest && n <= many; n++ {
-			drafts = append(drafts, draft(withID(fmt.Sprint(first.Seq+2*many+n))))
+		for n := from; n < from+queue.MaxJobsPerRequest && n <= jobCount; n++ {
+			drafts = append(drafts, draft(withID(fmt.Sprint(first.Seq+2*jobCount+n))))
 		}
 		r.enqueue(testUID, drafts...)
 	}
-	last := first.Seq + many
+	last := first.Seq + jobCount
 	for range 3 {
 		drafts := make([]queue.Job, 700)
 		for i := range drafts {
 			drafts[i] = draft()
 		}
 		for i, seq := range r.enqueue(testUID, drafts...).Seqs {
-			if seq <= last || seq > first.Seq+2*many && seq <= first.Seq+3*many {
+			if seq <= last || seq > first.Seq+2*jobCount && seq <= first.Seq+3*jobCount {
 				r.Fatalf("job %d got seq %d after seq %d", i, seq, last)
 			}
 			last = seq
 		}
 	}
-	receipt := r.stage("b", 2)
+	receipt := r.stageJobs("b", 2)
 	for _, id := range receipt.IDs {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID})
 		r.wantError("enqueue of the id of a staged job", err, queue.CodeExists, "id")
@@ -305,11 +306,11 @@ func stagedIDMayBeOwnSeq(r *rig) {
 		r.must(err)
 		return receipt
 	}
-	same(r, "seq of the staged job", stage(withID(own)).Seqs[0], first.Seq+1)
+	checkEqual(r, "seq of the staged job", stage(withID(own)).Seqs[0], first.Seq+1)
 	child := stage(func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ID: own}} })
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	r.applyBatch(receipt)
-	same(r, "state of its dependant", r.get(child.IDs[0]).State, queue.Blocked)
-	same(r, "seq of the job with this id", r.get(own).Seq, first.Seq+1)
+	checkEqual(r, "state of its dependant", r.getJob(child.IDs[0]).State, queue.Blocked)
+	checkEqual(r, "seq of the job with this id", r.getJob(own).Seq, first.Seq+1)
 }

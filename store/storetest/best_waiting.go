@@ -8,34 +8,35 @@ import (
 )
 
 var bestWaitingPromises = []promise{
-	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", check: bestWaitingOfAllQueues},
+	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", check: bestWaitingSpansQueues},
 	{name: "a job that waits for its retry counts as waiting", check: bestWaitingCountsRetries},
 	{name: "a job does not count as waiting while it is leased", check: bestWaitingSkipsLeased},
 	{name: "jobs that cannot start yet do not count as waiting", check: bestWaitingSkipsFuture},
-	{name: "with ageing by enqueues, the best waiting job gains points", order: byEnqueue, check: bestWaitingByEnqueues},
+	{name: "with ageing by enqueues, the best waiting job gains points", order: enqueueAgingOrder,
+		check: bestWaitingGainsEnqueuePoints},
 }
 
 // checkBestWaiting checks the result of BestWaitingPriority: the priority, with ageing, of the user's waiting
 // job that ranks first.
-func (r *rig) checkBestWaiting(what string, uid int, want int64) {
+func (r *rig) checkBestWaiting(subject string, uid int, want int64) {
 	r.Helper()
 	got, err := r.s.BestWaitingPriority(r.Context(), uid)
 	r.must(err)
 	if exact := (store.WaitingPriority{Priority: want, Found: true}); got != exact {
-		r.Errorf("%s: got %+v, want %+v", what, got, exact)
+		r.Errorf("%s: got %+v, want %+v", subject, got, exact)
 	}
 }
 
 // checkNothingWaiting checks that BestWaitingPriority finds no waiting job of a user.
-func (r *rig) checkNothingWaiting(what string, uid int) {
+func (r *rig) checkNothingWaiting(subject string, uid int) {
 	r.Helper()
 	if got, err := r.s.BestWaitingPriority(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
-		r.Errorf("%s: got %+v, error %v; want none", what, got, err)
+		r.Errorf("%s: got %+v, error %v; want none", subject, got, err)
 	}
 }
 
 // BestWaitingPriority finds the user's best-ranked job in all queues.
-func bestWaitingOfAllQueues(r *rig) {
+func bestWaitingSpansQueues(r *rig) {
 	r.checkNothingWaiting("an empty store", 1)
 	r.enqueueFor(2, 3, withPriority(15))
 	r.checkNothingWaiting("jobs of another user", 1)
@@ -58,7 +59,7 @@ func bestWaitingOfAllQueues(r *rig) {
 // A job that waits for its retry counts as waiting.
 func bestWaitingCountsRetries(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9))
-	r.settle(r.claimOne(), exited(1))
+	r.settle(r.claimOne(), exitOutcome(1))
 	r.checkBestWaiting("the job waits for its retry", 1, 9)
 	r.enqueueFor(1, 1, withPriority(6))
 	r.checkBestWaiting("a second job could start now", 1, 9)
@@ -72,9 +73,9 @@ func bestWaitingSkipsLeased(r *rig) {
 	leased := r.claim(1)
 	r.checkBestWaiting("one of two is claimed", 1, 9)
 	leased = append(leased, r.claim(1)...)
-	same(r, "claimed", seqs(leased), seqs(jobs))
+	checkEqual(r, "claimed", seqs(leased), seqs(jobs))
 	r.checkBestWaiting("both are claimed", 1, 6)
-	r.start(leased[0])
+	r.startJob(leased[0])
 	r.checkBestWaiting("one of the claimed jobs has started", 1, 6)
 	r.release(leased[1])
 	r.checkBestWaiting("the other job was given back", 1, 9)
@@ -97,7 +98,7 @@ func bestWaitingSkipsFuture(r *rig) {
 }
 
 // With ageing by enqueues, the best waiting job gains points.
-func bestWaitingByEnqueues(r *rig) {
+func bestWaitingGainsEnqueuePoints(r *rig) {
 	r.enqueueFor(1, 1, withPriority(2))
 	r.enqueueFor(2, 5)
 	r.checkBestWaiting("five jobs later", 1, 7)

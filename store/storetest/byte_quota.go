@@ -23,17 +23,18 @@ var bytePromises = []promise{
 	{name: "a new output replaces up to MaxRemovedTotal older outputs", check: newOutputReplacesOlderOutputs},
 	{name: "an output that would replace too many older outputs removes none",
 		check: outputReplacesNoneIfTooManyAreNeeded},
-	{name: "each attempt of a large report can remove some older outputs", check: largeReportMakesRoom},
+	{name: "each attempt of a large report can remove some older outputs", check: settlementsReplaceOlderOutputs},
 	{name: "trimming to a negative number of bytes removes all outputs", check: negativeLimitRemovesAllOutputs},
-	{name: "dependencies count toward the byte quota, also in a batch and after an edit", check: bytesOfDependencies},
-	{name: "attempt records count toward the byte quota", check: bytesOfAttempts},
+	{name: "dependencies count toward the byte quota, also in a batch and after an edit",
+		check: quotaCountsDependencyBytes},
+	{name: "attempt records count toward the byte quota", check: quotaCountsAttemptBytes},
 	{name: "when the quota is used up, a new attempt record replaces the oldest one",
 		check: newRecordReplacesOldestAtQuota},
 	{name: "TrimUserData removes inputs of completed and cancelled jobs, not the jobs", check: trimUserDataRemovesInputs},
 	{name: "a job whose input was removed cannot run again", check: jobWithRemovedInputCannotRun},
-	{name: "staged jobs count toward the byte quota before the commit", check: bytesStaged},
-	{name: "schedules count toward the byte quota", check: bytesOfSchedules},
-	{name: "an occurrence that exceeds the quota fails or is recorded as refused", check: bytesOfOccurrences},
+	{name: "staged jobs count toward the byte quota before the commit", check: quotaCountsStagedBytes},
+	{name: "schedules count toward the byte quota", check: quotaCountsScheduleBytes},
+	{name: "an occurrence that exceeds the quota fails or is recorded as refused", check: byteQuotaRefusesOccurrence},
 	{name: "the bytes of disowned jobs and schedules move with them", check: disownMovesBytes},
 }
 
@@ -45,11 +46,12 @@ func (r *rig) bytesHeld(uid int) int64 {
 
 // checkBytes checks the number of bytes that jobs hold: the bytes of their texts and, for each job, a number of
 // bytes that is only roughly defined.
-func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
+func (r *rig) checkBytes(subject string, got, textBytes int64, jobCount int) {
 	r.Helper()
-	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
-		r.Errorf("%s: the jobs hold %d bytes, want at least %d and at most %d", what, got,
-			texts+int64(jobs)*store.JobBytes, limit)
+	if limit := textBytes + int64(jobCount)*(store.JobBytes+1024); got < textBytes+int64(jobCount)*store.JobBytes ||
+		got > limit {
+		r.Errorf("%s: the jobs hold %d bytes, want at least %d and at most %d", subject, got,
+			textBytes+int64(jobCount)*store.JobBytes, limit)
 	}
 }
 
@@ -67,36 +69,36 @@ func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 
 // A job's bytes count for its user until the job is removed.
 func jobBytesCountForUser(r *rig) {
-	same(r, "bytes before the first job", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes before the first job", r.bytesHeld(1), int64(0))
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000), draftWithInput(1, 20_000)))
 	before := r.bytesHeld(1)
 	r.checkBytes("two jobs", before, 30_000, 2)
-	same(r, "bytes of another user", r.bytesHeld(2), int64(0))
+	checkEqual(r, "bytes of another user", r.bytesHeld(2), int64(0))
 	j := r.claimOne()
-	e := r.settlement(j, exited(0))
+	e := r.settlement(j, exitOutcome(0))
 	e.Attempt.Output = make([]byte, 5000)
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	same(r, "bytes with an output", r.bytesHeld(1), before+5000)
+	checkEqual(r, "bytes with an output", r.bytesHeld(1), before+5000)
 	second := r.claimOne()
-	r.settle(second, exited(0))
+	r.settle(second, exitOutcome(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
 	r.checkBytes("after removing one of two jobs", r.bytesHeld(1), 20_000, 1)
 	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: r.s.Now() + 1}, 10,
 		nil)
 	r.must(err)
-	same(r, "purged", n, 1)
-	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
+	checkEqual(r, "purged", n, 1)
+	checkEqual(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 func byteQuotaRejectsJobs(r *rig) {
 	const limit = 50_000
-	full := func(what string, err error) {
+	full := func(subject string, err error) {
 		r.Helper()
-		r.wantCode(what, err, queue.CodeQueueFull)
-		var refused *queue.Error
-		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" ||
-			!strings.Contains(refused.Message, "of 50000 bytes") {
-			r.Errorf("%s: %v does not name the setting and how many bytes it allows", what, err)
+		r.wantCode(subject, err, queue.CodeQueueFull)
+		var refusal *queue.Error
+		if !errors.As(err, &refusal) || refusal.Field != "max_bytes_per_user" ||
+			!strings.Contains(refusal.Message, "of 50000 bytes") {
+			r.Errorf("%s: %v does not name the setting and how many bytes it allows", subject, err)
 		}
 	}
 	r.must(r.enqueueLarge(1, limit, draftWithInput(1, 20_000), draftWithInput(1, 20_000)))
@@ -125,7 +127,7 @@ func trimUserDataRemovesOutputsOfUser(r *rig) {
 	ended := func(uid, bytes int) queue.Job {
 		r.must(r.enqueueLarge(uid, 0, draft(withUID(uid))))
 		j := r.claimOne()
-		e := r.settlement(j, exited(0))
+		e := r.settlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, bytes)
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advance(time.Second)
@@ -133,19 +135,19 @@ func trimUserDataRemovesOutputsOfUser(r *rig) {
 	}
 	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
 	before := r.bytesHeld(1)
-	same(r, "removable bytes", r.removableBytes(1), int64(7000))
+	checkEqual(r, "removable bytes", r.removableBytes(1), int64(7000))
 	overLimit := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
-	same(r, "users above the limit", r.s.UsersOverBytes(before), overLimit[:1])
-	same(r, "users above a lower limit, most bytes first", r.s.UsersOverBytes(1000), overLimit)
+	checkEqual(r, "users above the limit", r.s.UsersOverBytes(before), overLimit[:1])
+	checkEqual(r, "users above a lower limit, most bytes first", r.s.UsersOverBytes(1000), overLimit)
 	r.trimUser(1, before-1)
-	same(r, "bytes after trimming", r.bytesHeld(1), before-4000)
+	checkEqual(r, "bytes after trimming", r.bytesHeld(1), before-4000)
 	var remaining []int64
 	for _, j := range []queue.Job{other, old, young} {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 		r.must(err)
 		remaining = append(remaining, a.OutputBytes)
 	}
-	same(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
+	checkEqual(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
 // removableBytes returns how many bytes of a user's jobs the store could remove without removing a job.
@@ -158,25 +160,25 @@ func (r *rig) removableBytes(uid int) int64 {
 
 // trimUser removes inputs and outputs of a user's jobs. It stops when the jobs hold at most the given number of
 // bytes, or when no more can be removed.
-func (r *rig) trimUser(uid int, keep int64) {
+func (r *rig) trimUser(uid int, keepBytes int64) {
 	r.Helper()
 	for more := true; more; {
 		var err error
-		more, err = r.s.TrimUserData(r.Context(), uid, keep)
+		more, err = r.s.TrimUserData(r.Context(), uid, keepBytes)
 		r.must(err)
 	}
 }
 
-// endedJob stores the job j, claims it and ends it so that it gets the given state.
-func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
+// storeEndedJob stores the job j, claims it and ends it so that it gets the given state.
+func (r *rig) storeEndedJob(j queue.Job, state queue.State) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(j.UID, 0, j))
 	got := r.claimOne()
-	e := r.settlement(got, exited(0))
+	e := r.settlement(got, exitOutcome(0))
 	e.Decision.State = state
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	r.advance(time.Second)
-	return r.get(got.ID)
+	return r.getJob(got.ID)
 }
 
 // TrimUserData removes inputs of completed and cancelled jobs, but not the jobs.
@@ -185,28 +187,29 @@ func trimUserDataRemovesInputs(r *rig) {
 	env := draft(withUID(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
 	both := draftWithInput(1, 9000)
 	both.Env = []string{"A=1"}
-	first, second, small := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed),
-		r.endedJob(draftWithInput(1, kept), queue.Completed)
-	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
+	first, second, small := r.storeEndedJob(draftWithInput(1, 7000), queue.Completed),
+		r.storeEndedJob(env, queue.Completed),
+		r.storeEndedJob(draftWithInput(1, kept), queue.Completed)
+	dead := r.storeEndedJob(draftWithInput(1, 6000), queue.Dead)
 	r.must(r.enqueueLarge(1, 0, both))
 	cancelled := r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{cancelled.Lease()}})
 	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
-	other := r.endedJob(draftWithInput(2, 5000), queue.Completed)
+	other := r.storeEndedJob(draftWithInput(2, 5000), queue.Completed)
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 5000)))
 	waiting := r.listAll(store.Filter{States: []queue.State{queue.Pending}})[0]
-	shows := func(what string, want map[int64]queue.InputParts) {
+	shows := func(subject string, want map[int64]queue.InputParts) {
 		r.Helper()
 		got := map[int64]queue.InputParts{}
 		for _, j := range r.listAll(store.Filter{}) {
-			complete := r.get(j.ID)
-			same(r, what+": parts in a list", j.InputRemoved, complete.InputRemoved)
+			complete := r.getJob(j.ID)
+			checkEqual(r, subject+": parts in a list", j.InputRemoved, complete.InputRemoved)
 			if j.InputRemoved != 0 {
 				got[j.Seq] = j.InputRemoved
-				same(r, what+": input that was removed", store.InputSize(&complete.Execution), 0)
+				checkEqual(r, subject+": input that was removed", store.InputSize(&complete.Execution), 0)
 			}
 		}
-		same(r, what, got, want)
+		checkEqual(r, subject, got, want)
 	}
 	before, others := r.bytesHeld(1), r.bytesHeld(2)
 	r.trimUser(1, before)
@@ -218,72 +221,72 @@ func trimUserDataRemovesInputs(r *rig) {
 	}
 	now, removable := r.bytesHeld(1), r.removableBytes(1)
 	r.trimUser(1, 0)
-	same(r, "bytes that were removable", now-r.bytesHeld(1), removable)
-	same(r, "bytes that are still removable", r.removableBytes(1), int64(0))
+	checkEqual(r, "bytes that were removable", now-r.bytesHeld(1), removable)
+	checkEqual(r, "bytes that are still removable", r.removableBytes(1), int64(0))
 	shows("removed inputs, for all bytes", map[int64]queue.InputParts{
 		first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
 		cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
-		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
+		if n := store.InputSize(new(r.getJob(j.ID).Execution)); n < kept {
 			r.Errorf("job %s must keep its input, but only %d bytes are left", j.ID, n)
 		}
 	}
-	same(r, "bytes of another user", r.bytesHeld(2), others)
+	checkEqual(r, "bytes of another user", r.bytesHeld(2), others)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	}
-	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 func jobWithRemovedInputCannotRun(r *rig) {
-	refused := func(what string, j queue.Job, field string) {
+	refused := func(subject string, j queue.Job, field string) {
 		r.Helper()
 		r.checkUnchanged(func() {
 			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 1})
-			r.wantCode(what, err, queue.CodeWrongState)
+			r.wantCode(subject, err, queue.CodeWrongState)
 			var e *queue.Error
 			if !errors.As(err, &e) || e.Field != field || !strings.Contains(e.Message, "enqueue") {
-				r.Errorf("%s: %v does not name %s and the next step", what, err, field)
+				r.Errorf("%s: %v does not name %s and the next step", subject, err, field)
 			}
 		})
 	}
 	env := draft(withUID(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
-	ran, withEnv := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed)
-	parent := r.endedJob(draft(withUID(1)), queue.Dead)
+	ran, withEnv := r.storeEndedJob(draftWithInput(1, 7000), queue.Completed), r.storeEndedJob(env, queue.Completed)
+	parent := r.storeEndedJob(draft(withUID(1)), queue.Dead)
 	child := draftWithInput(1, 7000)
 	child.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	r.must(r.enqueueLarge(1, 0, child))
 	cancelled := r.listAll(store.Filter{States: []queue.State{queue.Cancelled}})[0]
-	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
+	dead := r.storeEndedJob(draftWithInput(1, 6000), queue.Dead)
 	r.trimUser(1, 0)
 	refused("a job without its standard input", ran, "stdin")
 	refused("a job without its environment", withEnv, "env")
 	r.must(r.s.Change(r.Context(), dead.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
-	same(r, "standard input of a retried dead job", len(r.get(dead.ID).Stdin), 6000)
+	checkEqual(r, "standard input of a retried dead job", len(r.getJob(dead.ID).Stdin), 6000)
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
 	r.promote()
 	r.checkState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
 }
 
 // Staged jobs count toward the byte quota before the commit.
-func bytesStaged(r *rig) {
+func quotaCountsStagedBytes(r *rig) {
 	stage := func(limit int64) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1,
 			Batch: "b", MaxBytesPerUser: limit})
 		return err
 	}
-	r.endedJob(draftWithInput(2, 7000), queue.Completed)
+	r.storeEndedJob(draftWithInput(2, 7000), queue.Completed)
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(2, 20_000)}, UID: 2,
 		Batch: "b"})
 	r.must(err)
 	before := r.bytesHeld(2)
 	r.trimUser(2, before-1)
-	same(r, "TrimUserData counts staged bytes", r.bytesHeld(2) < before-7000, true)
+	checkEqual(r, "TrimUserData counts staged bytes", r.bytesHeld(2) < before-7000, true)
 	r.must(stage(30_000))
 	r.checkBytes("staged", r.bytesHeld(1), 20_000, 1)
-	old := r.endedJob(draftWithInput(1, 5000), queue.Completed)
+	old := r.storeEndedJob(draftWithInput(1, 5000), queue.Completed)
 	r.trimUser(1, r.bytesHeld(1)-1)
-	same(r, "the input of an ended job is removed for the batch", r.get(old.ID).InputRemoved, queue.InputStdin)
+	checkEqual(r, "the input of an ended job is removed for the batch", r.getJob(old.ID).InputRemoved, queue.InputStdin)
 	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	r.wantCode("one more staged job", stage(30_000), queue.CodeQueueFull)
 	r.wantCode("one more job in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeQueueFull)
@@ -298,9 +301,9 @@ func bytesStaged(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
-// withInputBytes gives the jobs of a schedule a standard input of n bytes. The stored spec of the schedule also
+// withScheduleInput gives the jobs of a schedule a standard input of n bytes. The stored spec of the schedule also
 // grows by n bytes.
-func withInputBytes(uid, n int) func(*store.Schedule) {
+func withScheduleInput(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, draftWithInput(uid, n)
 		s.Spec = `{"command":"true","stdin":"` + strings.Repeat("x", n) + `"}`
@@ -308,46 +311,46 @@ func withInputBytes(uid, n int) func(*store.Schedule) {
 }
 
 // Schedules count toward the byte quota.
-func bytesOfSchedules(r *rig) {
+func quotaCountsScheduleBytes(r *rig) {
 	const limit = 50_000
 	put := func(p store.SchedulePut) (store.Schedule, error) {
 		p.MaxBytesPerUser = limit
 		return r.s.PutSchedule(r.Context(), p)
 	}
-	first := r.putSchedule("first", withInputBytes(1, 10_000))
+	first := r.putSchedule("first", withScheduleInput(1, 10_000))
 	r.checkBytes("a schedule", r.bytesHeld(1), 20_000, 1)
-	same(r, "users above the limit", r.s.UsersOverBytes(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
+	checkEqual(r, "users above the limit", r.s.UsersOverBytes(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
 	more := first
 	more.Name = "more"
-	withInputBytes(1, 20_000)(&more)
+	withScheduleInput(1, 20_000)(&more)
 	r.checkUnchanged(func() {
 		_, err := put(store.SchedulePut{Schedule: more})
 		r.wantCode("a schedule beyond the limit", err, queue.CodeQueueFull)
 		r.wantCode("a job beyond the limit", r.enqueueLarge(1, limit, draftWithInput(1, 30_000)), queue.CodeQueueFull)
 	})
-	same(r, "bytes after the rejections", r.s.UserBytes(2), int64(0))
+	checkEqual(r, "bytes after the rejections", r.s.UserBytes(2), int64(0))
 	grown := first
-	withInputBytes(1, 20_000)(&grown)
+	withScheduleInput(1, 20_000)(&grown)
 	grown, err := put(store.SchedulePut{Schedule: grown, ReplacedGeneration: first.Generation})
 	r.must(err)
 	r.checkBytes("bytes after an edit to a larger schedule", r.bytesHeld(1), 40_000, 1)
 	larger := grown
-	withInputBytes(1, 30_000)(&larger)
+	withScheduleInput(1, 30_000)(&larger)
 	_, err = put(store.SchedulePut{Schedule: larger, ReplacedGeneration: grown.Generation})
 	r.wantCode("an edit beyond the limit", err, queue.CodeQueueFull)
 	other := grown
-	withInputBytes(2, 20_000)(&other)
+	withScheduleInput(2, 20_000)(&other)
 	other, err = put(store.SchedulePut{Schedule: other, ReplacedGeneration: grown.Generation, RequestedBy: 2})
 	r.must(err)
-	same(r, "bytes of the user whose schedule another user replaced", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes of the user whose schedule another user replaced", r.bytesHeld(1), int64(0))
 	r.checkBytes("bytes of the other user", r.bytesHeld(2), 40_000, 1)
 	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Generation, 2))
-	same(r, "bytes after the schedule was removed", r.bytesHeld(2), int64(0))
+	checkEqual(r, "bytes after the schedule was removed", r.bytesHeld(2), int64(0))
 }
 
 func disownMovesBytes(r *rig) {
 	j := r.enqueueAs(7, "alice", func(j *queue.Job) { j.Stdin = strings.Repeat("x", 10_000) })
-	r.putSchedule("nightly", withInputBytes(7, 10_000))
+	r.putSchedule("nightly", withScheduleInput(7, 10_000))
 	before := r.bytesHeld(7)
 	r.checkBytes("a job and a schedule", before, 30_000, 2)
 	r.disown(7)
@@ -356,13 +359,13 @@ func disownMovesBytes(r *rig) {
 		next, err = r.s.Promote(r.Context())
 		r.must(err)
 	}
-	same(r, "bytes of the uid", r.bytesHeld(7), int64(0))
-	same(r, "bytes of the former owner", r.bytesHeld(r.get(j.ID).UID), before)
+	checkEqual(r, "bytes of the uid", r.bytesHeld(7), int64(0))
+	checkEqual(r, "bytes of the former owner", r.bytesHeld(r.getJob(j.ID).UID), before)
 }
 
 // An occurrence that would exceed the quota is recorded as refused. With FailOverQuota, the call fails.
-func bytesOfOccurrences(r *rig) {
-	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
+func byteQuotaRefusesOccurrence(r *rig) {
+	hourly := r.putSchedule("hourly", withScheduleInput(1, 10_000))
 	f := store.OccurrenceRequest{
 		Name: hourly.Name, Generation: hourly.Generation, ExpectedLastAt: hourly.LastAt, ExpectedBootID: hourly.BootID,
 		LastAt: r.s.Now(), NextBootID: hourly.BootID,
@@ -372,14 +375,14 @@ func bytesOfOccurrences(r *rig) {
 	}
 	r.checkUnchanged(func() {
 		_, err := r.s.RunOccurrences(r.Context(), f)
-		var full *store.QuotaError
-		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.LimitBytes != f.MaxBytesPerUser ||
-			full.NeededBytes < 10_000 {
+		var quotaErr *store.QuotaError
+		if !errors.As(err, &quotaErr) || quotaErr.UsedBytes != r.bytesHeld(1) || quotaErr.LimitBytes != f.MaxBytesPerUser ||
+			quotaErr.NeededBytes < 10_000 {
 			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}
 	})
 	f.FailOverQuota = false
 	fired, err := r.s.RunOccurrences(r.Context(), f)
 	r.must(err)
-	same(r, "outcome without the option", fired.Records[0].Outcome, store.OutcomeRefused)
+	checkEqual(r, "outcome without the option", fired.Records[0].Outcome, store.OutcomeRefused)
 }

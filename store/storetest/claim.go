@@ -9,23 +9,24 @@ import (
 
 // Orders in which jobs start: with ageing by enqueues, by priority without ageing, and by arrival.
 var (
-	byEnqueue  = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
-	byPriority = queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
-	byArrival  = queue.Order{Scheduling: queue.ByArrival, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+	enqueueAgingOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
+		AgingInterval: time.Minute}
+	priorityOrder = queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+	arrivalOrder  = queue.Order{Scheduling: queue.ByArrival, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 )
 
 var claimPromises = []promise{
 	{name: "a claim reserves a job and raises its fence", check: claimReserves},
 	{name: "a claim returns at most the requested number of jobs", check: claimTakesAtMostWanted},
 	{name: "jobs with equal ranks start in order of their seqs", check: equalRanksStartBySeq},
-	{name: "with ageing by time, a waiting job gains one point per interval", check: agingByTime},
+	{name: "with ageing by time, a waiting job gains one point per interval", check: jobsAgeByTime},
 	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
-		check: agingByEnqueue, order: byEnqueue},
+		check: jobsAgeByEnqueue, order: enqueueAgingOrder},
 	{name: "with ageing by time, a job gains no points before it is due", check: noPointsBeforeDue},
 	{name: "with ageing by enqueues, a job gains no points before it is due",
-		check: noEnqueuePointsBeforeDue, order: byEnqueue},
-	{name: "with order by priority, waiting gains no points", check: orderByPriority, order: byPriority},
-	{name: "with order by arrival, priorities have no effect", check: orderByArrival, order: byArrival},
+		check: noEnqueuePointsBeforeDue, order: enqueueAgingOrder},
+	{name: "with order by priority, waiting gains no points", check: priorityOrderIgnoresWaiting, order: priorityOrder},
+	{name: "with order by arrival, priorities have no effect", check: arrivalOrderIgnoresPriority, order: arrivalOrder},
 	{name: "a job is not claimed before it is due", check: jobIsNotClaimedBeforeDue},
 	{name: "a retry keeps the job's rank", check: retryKeepsRank},
 	{name: "a released job gets its old rank back", check: releasedJobGetsOldRank},
@@ -43,26 +44,26 @@ func claimReserves(r *rig) {
 	r.newEvents()
 	counts := r.s.Counts()
 	claimed := r.claim(1)
-	same(r, "claimed job", claimed, r.asClaimed(claimed, j))
+	checkEqual(r, "claimed job", claimed, r.asClaimed(claimed, j))
 	want := claimed[0]
-	same(r, "job as stored", r.get(j.ID), want)
-	same(r, "counts", r.s.Counts().States, counts.States)
-	same(r, "events of a claim", r.newEvents(), nil)
-	same(r, "claimed again", r.claim(1), nil)
+	checkEqual(r, "job as stored", r.getJob(j.ID), want)
+	checkEqual(r, "counts", r.s.Counts().States, counts.States)
+	checkEqual(r, "events of a claim", r.newEvents(), nil)
+	checkEqual(r, "claimed again", r.claim(1), nil)
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", leased, []queue.Job{want})
+	checkEqual(r, "leased jobs", leased, []queue.Job{want})
 	r.advanceAndPromote(time.Hour)
-	same(r, "claimed after an hour", r.claim(1), nil)
+	checkEqual(r, "claimed after an hour", r.claim(1), nil)
 }
 
 func claimTakesAtMostWanted(r *rig) {
 	jobs := r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
-	same(r, "none", r.claim(0), nil)
-	same(r, "a negative number", r.claim(-1), nil)
-	same(r, "two", seqs(r.claim(2)), seqs(jobs[:2]))
-	same(r, "more than the queue contains", seqs(r.claim(100)), seqs(jobs[2:]))
-	same(r, "from an empty queue", r.claim(1), nil)
+	checkEqual(r, "none", r.claim(0), nil)
+	checkEqual(r, "a negative number", r.claim(-1), nil)
+	checkEqual(r, "two", seqs(r.claim(2)), seqs(jobs[:2]))
+	checkEqual(r, "more than the queue contains", seqs(r.claim(100)), seqs(jobs[2:]))
+	checkEqual(r, "from an empty queue", r.claim(1), nil)
 }
 
 func equalRanksStartBySeq(r *rig) {
@@ -71,13 +72,13 @@ func equalRanksStartBySeq(r *rig) {
 	for range jobs {
 		order = append(order, r.claimOne().Seq)
 	}
-	same(r, "order of claims", order, seqs(jobs))
+	checkEqual(r, "order of claims", order, seqs(jobs))
 }
 
 // With ageing by time, a job gains one point of priority per minute of waiting. Jobs with (priority, minutes)
 // of (2,7), (3,5), (5,3) and (8,0) start in this order: the first job has 9 points, and the others have 8
 // points each and start in order of arrival.
-func agingByTime(r *rig) {
+func jobsAgeByTime(r *rig) {
 	two := r.enqueueOne(withPriority(2))
 	r.advance(2 * time.Minute)
 	three := r.enqueueOne(withPriority(3))
@@ -86,26 +87,26 @@ func agingByTime(r *rig) {
 	r.advance(3 * time.Minute)
 	eight := r.enqueueOne(withPriority(8))
 	r.promote()
-	same(r, "order of claims", seqs(r.claim(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 
 	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)),
 		draft(withPriority(10)))
-	same(r, "order of claims without waiting", seqs(r.claim(10)),
+	checkEqual(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
 	// Points grow continuously, so one millisecond of waiting can decide which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
-	same(r, "older by more than a point", seqs(r.claim(10)), []int64{old.Seq, young.Seq})
+	checkEqual(r, "older by more than a point", seqs(r.claim(10)), []int64{old.Seq, young.Seq})
 	old = r.enqueueOne(withPriority(4))
 	r.advance(time.Minute - time.Millisecond)
 	young = r.enqueueOne(withPriority(5))
-	same(r, "older by less than a point", seqs(r.claim(10)), []int64{young.Seq, old.Seq})
+	checkEqual(r, "older by less than a point", seqs(r.claim(10)), []int64{young.Seq, old.Seq})
 }
 
 // With ageing by enqueues, a waiting job gains one point per enqueued job.
-func agingByEnqueue(r *rig) {
+func jobsAgeByEnqueue(r *rig) {
 	fill := func(n int) {
 		for range n {
 			r.enqueueOne(withPriority(-1000))
@@ -118,10 +119,10 @@ func agingByEnqueue(r *rig) {
 	five := r.enqueueOne(withPriority(5))
 	fill(2)
 	eight := r.enqueueOne(withPriority(8))
-	same(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
+	checkEqual(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
 		[]int64{1, 3, 5, 8})
 	r.advanceAndPromote(time.Hour) // with ageing by enqueues, jobs gain no points by time
-	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
 	// A job that is enqueued gives points to all earlier jobs. They keep these points even if the later job is
@@ -131,7 +132,7 @@ func agingByEnqueue(r *rig) {
 		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	second := r.enqueueOne(withPriority(3))
-	same(r, "order of claims after removals", seqs(r.claim(10)), []int64{first.Seq, second.Seq})
+	checkEqual(r, "order of claims after removals", seqs(r.claim(10)), []int64{first.Seq, second.Seq})
 }
 
 // With ageing by time, a job gains no points before it is due.
@@ -140,7 +141,7 @@ func noPointsBeforeDue(r *rig) {
 	r.advance(5 * time.Minute)
 	waiter := r.enqueueOne()
 	r.advanceAndPromote(5 * time.Minute)
-	same(r, "order of claims", seqs(r.claim(10)), []int64{waiter.Seq, sleeper.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{waiter.Seq, sleeper.Seq})
 }
 
 // With ageing by enqueues, a job gains no points before it is due.
@@ -149,61 +150,60 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	first, second, third := r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5))
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
-	same(r, "arrival of the sleeper", r.get(sleeper.ID).ArrivalNumber, 4)
-	same(r, "points of the newest job", r.s.Order().AgingPoints(waiter.AgingSince, r.s.Now(), waiter.ArrivalNumber,
-		r.s.Counts().EnqueuedTotal),
-		0)
-	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
+	checkEqual(r, "arrival of the sleeper", r.getJob(sleeper.ID).ArrivalNumber, 4)
+	checkEqual(r, "points of the newest job", r.s.Order().AgingPoints(waiter.AgingSince, r.s.Now(), waiter.ArrivalNumber,
+		r.s.Counts().EnqueuedTotal), 0)
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
 
 // With order by priority, waiting gains no points.
-func orderByPriority(r *rig) {
+func priorityOrderIgnoresWaiting(r *rig) {
 	low := r.enqueueOne(withPriority(1))
 	r.advance(1000 * time.Hour)
 	high := r.enqueueOne(withPriority(2))
-	same(r, "order of claims", seqs(r.claim(1)), []int64{high.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(1)), []int64{high.Seq})
 	again := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(-1)), draft(withPriority(7)))
-	same(r, "order of claims", seqs(r.claim(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
 }
 
 // With order by arrival, priorities have no effect.
-func orderByArrival(r *rig) {
+func arrivalOrderIgnoresPriority(r *rig) {
 	late := r.enqueueOne(withPriority(100), withDelay(2*time.Minute))
 	first := r.enqueueOne(withPriority(1))
 	r.advance(time.Minute)
 	second := r.enqueueOne(withPriority(100))
 	r.advanceAndPromote(time.Minute)
-	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, late.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, late.Seq})
 }
 
 func jobIsNotClaimedBeforeDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
-	same(r, "claimed before it is due", r.claim(1), nil)
+	checkEqual(r, "claimed before it is due", r.claim(1), nil)
 	r.advanceAndPromote(time.Minute - time.Millisecond)
-	same(r, "claimed a millisecond early", r.claim(1), nil)
+	checkEqual(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
 	// A job gains no points before it is due, so its arrival number counts from the time when it is due.
 	j.ArrivalNumber = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
-	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
-	failed := r.settle(claimed[0], exited(1))
-	same(r, "wait after the first failure", failed.DueAt, r.s.Now()+2000)
+	checkEqual(r, "claimed when due", claimed, r.asClaimed(claimed, j))
+	failed := r.settle(claimed[0], exitOutcome(1))
+	checkEqual(r, "wait after the first failure", failed.DueAt, r.s.Now()+2000)
 	r.advanceAndPromote(2*time.Second - time.Millisecond)
-	same(r, "retried a millisecond early", r.claim(1), nil)
+	checkEqual(r, "retried a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	same(r, "retried when due", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "retried when due", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 func retryKeepsRank(r *rig) {
 	first := r.enqueueOne()
 	r.advance(time.Second)
 	second := r.enqueueOne()
-	failed := r.settle(r.claimOne(), exited(1))
-	same(r, "since and arrival of the failed job", []int64{int64(failed.AgingSince), failed.ArrivalNumber},
+	failed := r.settle(r.claimOne(), exitOutcome(1))
+	checkEqual(r, "since and arrival of the failed job", []int64{int64(failed.AgingSince), failed.ArrivalNumber},
 		[]int64{int64(first.AgingSince), first.ArrivalNumber})
 	r.advanceAndPromote(2 * time.Second)
 	third := r.enqueueOne()
-	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})
 }
 
 func releasedJobGetsOldRank(r *rig) {
@@ -213,24 +213,24 @@ func releasedJobGetsOldRank(r *rig) {
 	r.newEvents()
 	claimed := r.claimOne()
 	done := r.exchange(store.Report{Releases: []queue.Lease{claimed.Lease()}})
-	same(r, "result", done, store.Grant{})
+	checkEqual(r, "result", done, store.Grant{})
 	first.Fence = claimed.Fence
-	same(r, "released job", r.get(first.ID), first)
-	same(r, "events", r.newEvents(), nil)
+	checkEqual(r, "released job", r.getJob(first.ID), first)
+	checkEqual(r, "events", r.newEvents(), nil)
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", leased, nil)
+	checkEqual(r, "leased jobs", leased, nil)
 	both := r.claim(2)
-	same(r, "claimed in order", both, r.asClaimed(both, first, second))
+	checkEqual(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
 
 	// If a failed job is claimed and given back, only its fence (the number of its lease) changes.
-	failed := r.settle(first, exited(1))
+	failed := r.settle(first, exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
-	same(r, "released failed job", r.get(failed.ID), failed)
+	checkEqual(r, "released failed job", r.getJob(failed.ID), failed)
 	r.checkCounts()
 }
 
@@ -250,22 +250,22 @@ func claimCancelsExpired(r *rig) {
 	next := r.enqueueOne()
 	r.newEvents()
 	r.advance(time.Second)
-	same(r, "claimed", seqs(r.claim(1)), []int64{next.Seq})
+	checkEqual(r, "claimed", seqs(r.claim(1)), []int64{next.Seq})
 	late = r.expiredJob(late)
-	same(r, "expired job", r.get(late.ID), late)
-	same(r, "events", r.newEvents(), []queue.Event{r.expiredEvent(late)})
+	checkEqual(r, "expired job", r.getJob(late.ID), late)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expiredEvent(late)})
 	r.checkCounts()
 	punctual := r.enqueueOne(withExpiry(r.s.Now() + 1))
-	same(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
+	checkEqual(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
 	gone := r.enqueueOne(withExpiry(r.s.Now()))
-	same(r, "claimed when it expires", r.claim(1), nil)
-	same(r, "job that was expired when it was enqueued", r.get(gone.ID), r.expiredJob(gone))
+	checkEqual(r, "claimed when it expires", r.claim(1), nil)
+	checkEqual(r, "job that was expired when it was enqueued", r.getJob(gone.ID), r.expiredJob(gone))
 }
 
 func promoteCancelsExpired(r *rig) {
 	at := r.s.Now() + 1000
-	failed := r.runJob(exited(3), withExpiry(at))
-	held := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withExpiry(at))
+	failed := r.runJob(exitOutcome(3), withExpiry(at))
+	held := r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withExpiry(at))
 	pending := r.enqueueOne(withExpiry(at))
 	sleeping := r.enqueueOne(withExpiry(at), withDelay(time.Hour))
 	later := r.enqueueOne(withExpiry(at+1), withDelay(time.Hour))
@@ -273,12 +273,12 @@ func promoteCancelsExpired(r *rig) {
 	r.advanceAndPromote(time.Second)
 	var want []queue.Event
 	for _, j := range []queue.Job{failed, held, pending, sleeping} {
-		same(r, "expired job", r.get(j.ID), r.expiredJob(j))
+		checkEqual(r, "expired job", r.getJob(j.ID), r.expiredJob(j))
 		want = append(want, r.expiredEvent(r.expiredJob(j)))
 	}
-	same(r, "job that expires later", r.get(later.ID), later)
-	same(r, "events, in any order", sortedByJob(r.newEvents()), want)
-	same(r, "claimed", r.claim(10), nil)
+	checkEqual(r, "job that expires later", r.getJob(later.ID), later)
+	checkEqual(r, "events, in any order", sortedByJob(r.newEvents()), want)
+	checkEqual(r, "claimed", r.claim(10), nil)
 	r.checkCounts()
 }
 
@@ -287,18 +287,18 @@ func leasedJobDoesNotExpire(r *rig) {
 	r.enqueueAndGet(draft(withExpiry(at)), draft(withExpiry(at)), draft(withExpiry(at)))
 	jobs := r.claim(3)
 	r.advanceAndPromote(time.Minute)
-	same(r, "reserved job", r.get(jobs[0].ID), jobs[0])
-	running := r.start(jobs[0])
+	checkEqual(r, "reserved job", r.getJob(jobs[0].ID), jobs[0])
+	running := r.startJob(jobs[0])
 	r.advanceAndPromote(time.Minute)
-	same(r, "running job", r.get(running.ID), running)
-	same(r, "state after success", r.settle(running, exited(0)).State, queue.Completed)
+	checkEqual(r, "running job", r.getJob(running.ID), running)
+	checkEqual(r, "state after success", r.settle(running, exitOutcome(0)).State, queue.Completed)
 
 	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
-	failed := r.settle(jobs[2], exited(1))
-	same(r, "state after failure", failed.State, queue.Failed)
+	failed := r.settle(jobs[2], exitOutcome(1))
+	checkEqual(r, "state after failure", failed.State, queue.Failed)
 	r.promote()
-	same(r, "released job", r.get(jobs[1].ID), r.expiredJob(jobs[1]))
-	same(r, "failed job", r.get(failed.ID), r.expiredJob(failed))
+	checkEqual(r, "released job", r.getJob(jobs[1].ID), r.expiredJob(jobs[1]))
+	checkEqual(r, "failed job", r.getJob(failed.ID), r.expiredJob(failed))
 }
 
 func releasedJobExpires(r *rig) {
@@ -312,7 +312,7 @@ func waitingRetryExpires(r *rig) {
 	r.enqueueOne(withExpiry(r.s.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
 	r.checkDueWithin(500*time.Millisecond, func() {
-		if failed := r.settle(j, exited(1)); failed.DueAt <= failed.ExpiresAt {
+		if failed := r.settle(j, exitOutcome(1)); failed.DueAt <= failed.ExpiresAt {
 			r.Errorf("the retry is due at %v, want it after the expiry", failed.DueAt)
 		}
 	})
@@ -320,7 +320,7 @@ func waitingRetryExpires(r *rig) {
 
 // checkDueWithin performs an action. Then it checks that the store requests a call of Promote within the given
 // time, either in the result of the last Promote or with a hint of PromoteHints.
-func (r *rig) checkDueWithin(within time.Duration, do func()) {
+func (r *rig) checkDueWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
 	said := r.promote()
 	for hinted := true; hinted; {
@@ -330,13 +330,13 @@ func (r *rig) checkDueWithin(within time.Duration, do func()) {
 			hinted = false
 		}
 	}
-	do()
+	action()
 	select {
 	case <-r.s.PromoteHints():
 		said = r.promote()
 	default:
 	}
-	if said > within {
-		r.Errorf("the next Promote is due in %v, want %v at most", said, within)
+	if said > maxDelay {
+		r.Errorf("the next Promote is due in %v, want %v at most", said, maxDelay)
 	}
 }

@@ -21,7 +21,7 @@ var concurrencyPromises = []promise{
 	{name: "concurrent enqueues with the same key store one job", check: concurrentKeysStoreOneJob},
 	{name: "concurrent claims never return the same lease", check: concurrentClaimsShareNoLease},
 	{name: "one of several concurrent settlements of a lease succeeds", check: oneOfConcurrentSettlementsWins},
-	{name: "concurrent use loses no job", check: concurrentUseLosesNothing},
+	{name: "concurrent use loses no job", check: concurrentUseLosesNoJob},
 }
 
 // callAll calls every method of the store that takes a context. It returns the errors by the name of the
@@ -81,7 +81,7 @@ func cancelledContextDoesNothing(r *rig) {
 	})
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", leased, []queue.Job{j})
+	checkEqual(r, "leased jobs", leased, []queue.Job{j})
 }
 
 func closedStoreIsUnavailable(r *rig) {
@@ -96,16 +96,16 @@ func closedStoreIsUnavailable(r *rig) {
 
 // concurrently runs f(0) to f(n-1) at the same time and waits for all of them.
 func concurrently(n int, f func(i int)) {
-	var all sync.WaitGroup
+	var goroutines sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range n {
-		all.Go(func() {
+		goroutines.Go(func() {
 			<-begin
 			f(i)
 		})
 	}
 	close(begin)
-	all.Wait()
+	goroutines.Wait()
 }
 
 func concurrentEnqueuesGetDistinctSeqs(r *rig) {
@@ -135,32 +135,32 @@ func concurrentEnqueuesGetDistinctSeqs(r *rig) {
 		}
 	}
 	jobs := r.listAll(store.Filter{})
-	same(r, "jobs stored", len(jobs), enqueuers*requests*3)
+	checkEqual(r, "jobs stored", len(jobs), enqueuers*requests*3)
 	slices.Reverse(jobs)
 	for i, j := range jobs {
-		same(r, "id of the receipt", ids[j.Seq], j.ID)
-		same(r, "arrival, in order of seq", j.ArrivalNumber, int64(i)+1)
+		checkEqual(r, "id of the receipt", ids[j.Seq], j.ID)
+		checkEqual(r, "arrival, in order of seq", j.ArrivalNumber, int64(i)+1)
 	}
-	same(r, "events", len(r.newEvents()), len(jobs))
+	checkEqual(r, "events", len(r.newEvents()), len(jobs))
 	r.checkCounts()
 }
 
 // Of several concurrent enqueues with the same id, exactly one succeeds.
 func oneOfConcurrentIDsWins(r *rig) {
-	var won, lost atomic.Int32
+	var successes, rejections atomic.Int32
 	concurrently(16, func(int) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID("one"))}, UID: testUID})
 		switch {
 		case err == nil:
-			won.Add(1)
+			successes.Add(1)
 		case errors.Is(err, queue.ErrExists):
-			lost.Add(1)
+			rejections.Add(1)
 		default:
 			r.Errorf("got error %v, want none or ErrExists", err)
 		}
 	})
-	same(r, "won and lost", []int32{won.Load(), lost.Load()}, []int32{1, 15})
-	same(r, "jobs stored", len(r.listAll(store.Filter{})), 2)
+	checkEqual(r, "won and lost", []int32{successes.Load(), rejections.Load()}, []int32{1, 15})
+	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 2)
 	r.checkCounts()
 }
 
@@ -177,13 +177,13 @@ func concurrentKeysStoreOneJob(r *rig) {
 	})
 	first := 0
 	for i := range receipts {
-		same(r, "ids", receipts[i].IDs, receipts[0].IDs)
+		checkEqual(r, "ids", receipts[i].IDs, receipts[0].IDs)
 		if !receipts[i].Duplicate {
 			first++
 		}
 	}
-	same(r, "receipts not marked as duplicates", first, 1)
-	same(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
+	checkEqual(r, "receipts not marked as duplicates", first, 1)
+	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
 }
 
 func concurrentClaimsShareNoLease(r *rig) {
@@ -209,7 +209,7 @@ func concurrentClaimsShareNoLease(r *rig) {
 	all := slices.Concat(claimed[:]...)
 	got := seqs(all)
 	slices.Sort(got)
-	same(r, "jobs claimed, each once", got, seqs(stored))
+	checkEqual(r, "jobs claimed, each once", got, seqs(stored))
 	for i := range claimed {
 		for n := 1; n < len(claimed[i]); n++ {
 			if claimed[i][n].Priority > claimed[i][n-1].Priority {
@@ -220,40 +220,40 @@ func concurrentClaimsShareNoLease(r *rig) {
 	}
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
+	checkEqual(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
 }
 
 // Of several concurrent settlements of a lease, exactly one succeeds.
 func oneOfConcurrentSettlementsWins(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
-	e := r.settlement(j, exited(0))
-	var stale atomic.Int32
+	e := r.settlement(j, exitOutcome(0))
+	var staleCount atomic.Int32
 	concurrently(8, func(int) {
 		done, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
-		stale.Add(int32(len(done.StaleLeases)))
+		staleCount.Add(int32(len(done.StaleLeases)))
 	})
-	same(r, "stale settlements of 8", stale.Load(), 7)
-	same(r, "job", r.get(j.ID), r.afterSettle(j, e))
+	checkEqual(r, "stale settlements of 8", staleCount.Load(), 7)
+	checkEqual(r, "job", r.getJob(j.ID), r.afterSettle(j, e))
 }
 
 // Several goroutines enqueue jobs, work, wait for jobs and cancel jobs at the same time. Each job ends exactly
 // once.
-func concurrentUseLosesNothing(r *rig) {
+func concurrentUseLosesNoJob(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
-		var t store.Report
-		t.WantedJobs = want
+		var report store.Report
+		report.WantedJobs = want
 		for _, j := range claimed {
-			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
+			report.Settlements = append(report.Settlements, r.settlement(j, exitOutcome(0)))
 		}
-		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
+		done, err := r.s.Exchange(context.WithoutCancel(ctx), report)
 		if err != nil || len(done.StaleLeases) > 0 {
 			r.Errorf("got error %v and %d stale leases, want neither", err, len(done.StaleLeases))
 		}
@@ -261,8 +261,8 @@ func concurrentUseLosesNothing(r *rig) {
 		return done.Jobs
 	}
 	awaits, stop := context.WithCancel(ctx)
-	var awaiting sync.WaitGroup
-	awaiting.Go(func() {
+	var awaiter sync.WaitGroup
+	awaiter.Go(func() {
 		for awaits.Err() == nil {
 			claimed, err := r.s.Await(awaits, 2)
 			if err != nil && !errors.Is(err, awaits.Err()) {
@@ -294,11 +294,11 @@ func concurrentUseLosesNothing(r *rig) {
 		}
 	})
 	stop()
-	awaiting.Wait()
+	awaiter.Wait()
 	r.must(ctx.Err())
-	same(r, "jobs completed and cancelled by the test", finished.Load()+cancelled.Load(), int64(jobs))
+	checkEqual(r, "jobs completed and cancelled by the test", finished.Load()+cancelled.Load(), int64(jobs))
 	counts := r.s.Counts()
-	same(r, "jobs completed and cancelled by the counts",
+	checkEqual(r, "jobs completed and cancelled by the counts",
 		[]int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
 	for _, e := range r.newEvents() {
@@ -307,9 +307,9 @@ func concurrentUseLosesNothing(r *rig) {
 		}
 	}
 	for _, j := range r.listAll(store.Filter{}) {
-		same(r, "ends of job "+j.ID, ends[j.Seq], 1)
+		checkEqual(r, "ends of job "+j.ID, ends[j.Seq], 1)
 	}
 	r.checkCounts()
 	r.advanceAndPromote(time.Hour)
-	same(r, "claimed afterwards", r.claim(1), nil)
+	checkEqual(r, "claimed afterwards", r.claim(1), nil)
 }

@@ -17,7 +17,7 @@ var dependencyPromises = []promise{
 	{name: "cancelling a job cancels its dependants", check: cancelCascades},
 	{name: "removing a parent fails the dependency", check: removedParentFailsDependency},
 	{name: "parents of a staged job can be removed", check: stagedParentMayBeRemoved},
-	{name: "drafts of a batch frame can depend on each other", check: draftsOfFrameDepend},
+	{name: "drafts of a batch frame can depend on each other", check: frameDraftsCanDepend},
 	{name: "dependencies on unknown jobs and cycles are rejected", check: invalidDependenciesAreRejected},
 	{name: "a held job still waits for its parents", check: heldJobStaysBlocked},
 	{name: "a retried job waits for its unfinished parents", check: retriedJobWaitsForParents},
@@ -27,33 +27,33 @@ var dependencyPromises = []promise{
 	{name: "an edit changes a job's dependencies", check: editChangesDependencies},
 	{name: "Links returns parents and dependants", check: linksAreListed},
 	{name: "Parents returns the outcomes and results of a job's parents", check: parentsAreReturned},
-	{name: "a job with many dependants can end in one call", check: manyDependants},
+	{name: "a job with many dependants can end in one call", check: dependantsAreHandledInSteps},
 }
 
 // withParents returns a function that makes a job depend on parents with the given condition.
-func withParents(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
+func withParents(condition queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
-			j.DependsOn = append(j.DependsOn, queue.Dependency{JobSeq: p.Seq, Condition: how})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{JobSeq: p.Seq, Condition: condition})
 		}
 	}
 }
 
 // onDependencyFailure returns an argument for draft that says what happens to the job if a dependency fails.
-func onDependencyFailure(do queue.OnDependencyFailure) func(*queue.Job) {
-	return func(j *queue.Job) { j.OnDependencyFailure = do }
+func onDependencyFailure(action queue.OnDependencyFailure) func(*queue.Job) {
+	return func(j *queue.Job) { j.OnDependencyFailure = action }
 }
 
 // checkState checks the state of a stored job and the reason for the state.
-func (r *rig) checkState(what string, j queue.Job, want queue.State, reason queue.Reason) {
+func (r *rig) checkState(subject string, j queue.Job, want queue.State, reason queue.Reason) {
 	r.Helper()
-	if got := r.get(j.ID); got.State != want || got.Reason != reason {
-		r.Errorf("%s: job %s is %s %q, want %s %q", what, j.ID, got.State, got.Reason, want, reason)
+	if got := r.getJob(j.ID); got.State != want || got.Reason != reason {
+		r.Errorf("%s: job %s is %s %q, want %s %q", subject, j.ID, got.State, got.Reason, want, reason)
 	}
 }
 
 // Drafts of a batch frame can depend on each other.
-func draftsOfFrameDepend(r *rig) {
+func frameDraftsCanDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
 	}
@@ -69,9 +69,9 @@ func draftsOfFrameDepend(r *rig) {
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)
-	r.checkState("the parent has not ended", r.get(got.IDs[0]), queue.Blocked, "")
-	r.settle(r.claimExactly("the parent", r.get(got.IDs[1]))[0], exited(0))
-	r.claimExactly("the dependant", r.get(got.IDs[0]))
+	r.checkState("the parent has not ended", r.getJob(got.IDs[0]), queue.Blocked, "")
+	r.settle(r.claimExactly("the parent", r.getJob(got.IDs[1]))[0], exitOutcome(0))
+	r.claimExactly("the dependant", r.getJob(got.IDs[0]))
 }
 
 func jobIsBlockedUntilParentsComplete(r *rig) {
@@ -79,13 +79,13 @@ func jobIsBlockedUntilParentsComplete(r *rig) {
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	r.checkState("at first", child, queue.Blocked, "")
 	got := r.claimExactly("only the parents", parents...)
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("one parent has ended")
-	r.settle(got[1], exited(1)) // the failed attempt will be retried, so this parent has not ended
+	r.settle(got[1], exitOutcome(1)) // the failed attempt will be retried, so this parent has not ended
 	r.checkState("the other parent has failed and will be retried", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.settle(r.claimExactly("the retried parent", parents[1])[0], exited(0))
+	r.settle(r.claimExactly("the retried parent", parents[1])[0], exitOutcome(0))
 	r.checkState("both parents have ended", child, queue.Pending, "")
 	r.claimExactly("the dependant", child)
 	r.checkCounts()
@@ -98,15 +98,15 @@ func draftsOfRequestCanBeParents(r *rig) {
 	}
 	jobs := r.enqueueAndGet(draft(third), draft(), draft())
 	for _, j := range r.claimExactly("the parents", jobs[1], jobs[2]) {
-		r.settle(j, exited(0))
+		r.settle(j, exitOutcome(0))
 	}
 	r.claimExactly("both parents have ended", jobs[0])
 }
 
 // Dependencies on ended jobs are resolved by the enqueue.
 func endedParentDecidesImmediately(r *rig) {
-	done := r.runJob(exited(0))
-	dead := r.runJob(exited(1), withMaxAttempts(1))
+	done := r.runJob(exitOutcome(0))
+	dead := r.runJob(exitOutcome(1), withMaxAttempts(1))
 	jobs := r.enqueueAndGet(draft(withParents(queue.ParentCompleted, done)), draft(withParents(queue.ParentDead, dead)),
 		draft(withParents(queue.ParentEnded, done, dead)),
 		draft(withParents(queue.ParentCompleted, done, dead)),
@@ -125,7 +125,7 @@ func failedDependencyIsHandled(r *rig) {
 		draft(withParents(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
 		draft(withParents(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)),
 		draft(withParents(queue.ParentDead, parent)), draft(withParents(queue.ParentEnded, parent)))
-	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
+	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))
 	r.checkState("by default", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("a job that is held if its dependency fails", jobs[1], queue.Held, queue.ReasonDependency)
 	r.claimExactly("the others", jobs[2], jobs[3], jobs[4])
@@ -151,7 +151,7 @@ func removedParentFailsDependency(r *rig) {
 	r.must(r.change(parents[0], queue.VerbRemove))
 	r.checkState("its parent was removed", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job also removes its dependencies
-	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
+	r.settle(r.claimExactly("the other parent", parents[1])[0], exitOutcome(0))
 	r.checkCounts()
 }
 
@@ -169,20 +169,20 @@ func stagedParentMayBeRemoved(r *rig) {
 	r.must(err)
 	r.applyBatch(committed)
 	got := r.exchange(store.Report{WantedJobs: 9}).Jobs
-	same(r, "claimed jobs", len(got), 2)
-	same(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
+	checkEqual(r, "claimed jobs", len(got), 2)
+	checkEqual(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
 	r.checkCounts()
 }
 
 // Dependencies on unknown jobs and cycles are rejected.
 func invalidDependenciesAreRejected(r *rig) {
-	ask := func(what string, drafts ...queue.Job) {
+	ask := func(subject string, drafts ...queue.Job) {
 		r.Helper()
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID})
-			r.wantCode(what, err, queue.CodeInvalid)
+			r.wantCode(subject, err, queue.CodeInvalid)
 			if err != nil && !strings.Contains(err.Error(), "depends_on") {
-				r.Errorf("%s: %v does not name the field", what, err)
+				r.Errorf("%s: %v does not name the field", subject, err)
 			}
 		})
 	}
@@ -211,11 +211,11 @@ func heldJobStaysBlocked(r *rig) {
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	r.must(r.change(child, queue.VerbHold))
 	got := r.claimExactly("the parents", parents...)
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.must(r.change(child, queue.VerbRelease))
 	r.checkState("one parent is unfinished", child, queue.Blocked, "")
 	r.must(r.change(child, queue.VerbHold))
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.checkState("all parents have ended", child, queue.Held, "")
 	r.must(r.change(child, queue.VerbRelease))
 	r.claimExactly("after the release", child)
@@ -225,12 +225,12 @@ func retriedJobWaitsForParents(r *rig) {
 	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft())
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	got := r.claimExactly("the parents", parents...)
-	r.settle(got[0], exited(1))
+	r.settle(got[0], exitOutcome(1))
 	r.checkState("one parent is dead", child, queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(child, queue.VerbRetry))
 	r.checkState("a user retries it", child, queue.Blocked, "")
-	r.settle(got[1], exited(0))
-	r.settle(r.claimExactly("the other parent has ended", child)[0], exited(0))
+	r.settle(got[1], exitOutcome(0))
+	r.settle(r.claimExactly("the other parent has ended", child)[0], exitOutcome(0))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
 	r.checkState("it has completed, and its parent is retried", child, queue.Completed, "")
@@ -249,9 +249,9 @@ func dependantAgesFromRelease(r *rig) {
 	other := r.enqueueOne()
 	got := r.claimExactly("the parent and another job", parent, other)
 	r.advanceAndPromote(time.Minute)
-	r.settle(got[0], exited(0))
-	same(r, "waiting since", r.get(child.ID).AgingSince, r.s.Now())
-	same(r, "due", r.get(later.ID).DueAt, r.get(later.ID).RunAt)
+	r.settle(got[0], exitOutcome(0))
+	checkEqual(r, "waiting since", r.getJob(child.ID).AgingSince, r.s.Now())
+	checkEqual(r, "due", r.getJob(later.ID).DueAt, r.getJob(later.ID).RunAt)
 	r.claimExactly("the dependant that is due", child)
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -261,31 +261,31 @@ func dependantAgesFromRelease(r *rig) {
 // When a job ends, the store handles its dependants in several steps, and Promote continues them. If a user
 // retries the parent between two steps, a dependant that is enqueued after that waits until the parent ends
 // again.
-func manyDependants(r *rig) {
-	const many = 400
+func dependantsAreHandledInSteps(r *rig) {
+	const dependantCount = 400
 	parent := r.enqueueOne()
-	drafts := make([]queue.Job, many)
+	drafts := make([]queue.Job, dependantCount)
 	for i := range drafts {
 		drafts[i] = draft(withParents(queue.ParentCompleted, parent))
 	}
 	r.enqueueAndGet(drafts...)
-	r.settle(r.claimExactly("the parent", parent)[0], exited(0))
+	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(0))
 	r.must(r.change(parent, queue.VerbRetry))
 	added := r.enqueueOne(withParents(queue.ParentCompleted, parent))
-	for range many {
+	for range dependantCount {
 		if r.promote() != 0 {
 			break
 		}
 	}
-	same(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(many+1))
+	checkEqual(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(dependantCount+1))
 	r.checkState("it waits for the end of the new attempt", added, queue.Blocked, "")
 }
 
 // withParentIDs returns a function that makes a job depend on the jobs with the given ids.
-func withParentIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
+func withParentIDs(condition queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {
-			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: id, Condition: how})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: id, Condition: condition})
 		}
 	}
 }
@@ -318,9 +318,9 @@ func parentsCanBeNamedByID(r *rig) {
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "f"})
 	r.must(err)
 	r.applyBatch(committed)
-	got := r.claimExactly("the jobs without parents", parent, hook, jobs[1], r.get("first"))
-	r.settle(got[3], exited(0))
-	r.claimExactly("the job of the second frame", r.get("second"))
+	got := r.claimExactly("the jobs without parents", parent, hook, jobs[1], r.getJob("first"))
+	r.settle(got[3], exitOutcome(0))
+	r.claimExactly("the job of the second frame", r.getJob("second"))
 }
 
 // After a retry of their parent, cancelled dependants wait for it again.
@@ -330,27 +330,27 @@ func retriedParentRevivesDependants(r *rig) {
 	grand := r.enqueueOne(withParents(queue.ParentCompleted, child), withDelay(time.Hour))
 	both := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	got := r.claimExactly("the parents", parents...)
-	r.settle(got[0], exited(1))
-	r.settle(got[1], exited(1))
+	r.settle(got[0], exitOutcome(1))
+	r.settle(got[1], exitOutcome(1))
 	for _, j := range []queue.Job{child, grand, both} {
 		r.checkState("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
 	}
 	alone := store.Change{Verb: queue.VerbRetry, KeepDependants: true}
 	r.must(r.s.Change(r.Context(), parents[0].Seq, alone))
 	r.checkState("the parent was retried with KeepDependants", child, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("the retried parent", parents[0])[0], exited(1))
+	r.settle(r.claimExactly("the retried parent", parents[0])[0], exitOutcome(1))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
 	r.checkState("the parent was retried", child, queue.Blocked, "")
 	r.checkState("the dependant of the dependant", grand, queue.Blocked, "")
 	r.checkState("a job that depends on another dead parent too", both, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("the parent that was retried again", parents[0])[0], exited(0))
+	r.settle(r.claimExactly("the parent that was retried again", parents[0])[0], exitOutcome(0))
 	r.promote()
-	r.settle(r.claimExactly("the dependant", child)[0], exited(0))
+	r.settle(r.claimExactly("the dependant", child)[0], exitOutcome(0))
 	r.must(r.change(parents[1], queue.VerbRetry))
 	r.promote()
 	r.checkState("the other parent was retried", both, queue.Blocked, "")
-	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
+	r.settle(r.claimExactly("the other parent", parents[1])[0], exitOutcome(0))
 	r.promote()
 	r.claimExactly("both parents have ended", both)
 	r.checkCounts()
@@ -359,7 +359,7 @@ func retriedParentRevivesDependants(r *rig) {
 func editChangesDependencies(r *rig) {
 	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("done")))
 	got := r.claimExactly("all", parents...)
-	r.settle(got[2], exited(0))
+	r.settle(got[2], exitOutcome(0))
 	child := r.enqueueOne(withID("c"), withDelay(time.Hour))
 	to := func(j queue.Job, list ...queue.Dependency) error {
 		return r.edit(j, func(j *queue.Job) error { j.DependsOn = append([]queue.Dependency{}, list...); return nil })
@@ -383,11 +383,11 @@ func editChangesDependencies(r *rig) {
 	r.must(r.edit(grand, func(j *queue.Job) error { j.Priority = 9; return nil }))
 	r.checkState("an edit of another field", grand, queue.Blocked, "")
 	r.must(to(child, completed("b")...))
-	r.settle(got[0], exited(1))
+	r.settle(got[0], exitOutcome(1))
 	r.checkState("the dependency was replaced", child, queue.Blocked, "")
 	r.must(to(child))
 	r.checkState("the dependencies were removed", child, queue.Pending, "")
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.checkCounts()
 }
 
@@ -399,53 +399,53 @@ func linksAreListed(r *rig) {
 			{ID: "gone", Condition: queue.ParentDead}}
 		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
-	same(r, "dependencies of the job", r.get("c").DependsOn, []queue.Dependency{
+	checkEqual(r, "dependencies of the job", r.getJob("c").DependsOn, []queue.Dependency{
 		{ID: "a", JobSeq: parents[0].Seq, Condition: queue.ParentCompleted},
 		{ID: "b", JobSeq: parents[1].Seq, Condition: queue.ParentEnded},
 		{ID: "gone", JobSeq: parents[2].Seq, Condition: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
-	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
+	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exitOutcome(0))
 	parentLinks, childLinks, err := r.s.DependencyLinks(r.Context(), child.Seq, 9)
 	r.must(err)
-	same(r, "parents", parentLinks, []store.DependencyLink{
+	checkEqual(r, "parents", parentLinks, []store.DependencyLink{
 		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, Condition: queue.ParentEnded},
 		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, Condition: queue.ParentCompleted, Status: store.Satisfied},
 		{Seq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
-	same(r, "dependants", childLinks, nil)
+	checkEqual(r, "dependants", childLinks, nil)
 	parentLinks, childLinks, err = r.s.DependencyLinks(r.Context(), parents[1].Seq, 9)
 	r.must(err)
-	same(r, "parents of a job without dependencies", parentLinks, nil)
-	same(r, "its dependant", childLinks, []store.DependencyLink{{Seq: child.Seq, ID: "c", State: queue.Blocked,
+	checkEqual(r, "parents of a job without dependencies", parentLinks, nil)
+	checkEqual(r, "its dependant", childLinks, []store.DependencyLink{{Seq: child.Seq, ID: "c", State: queue.Blocked,
 		Condition: queue.ParentEnded}})
 	_, _, err = r.s.DependencyLinks(r.Context(), 99, 9)
 	r.wantCode("links of an unknown job", err, queue.CodeNotFound)
 	parentLinks, _, err = r.s.DependencyLinks(r.Context(), child.Seq, 1)
 	r.must(err)
-	same(r, "number of links with a limit of one", len(parentLinks), 1)
+	checkEqual(r, "number of links with a limit of one", len(parentLinks), 1)
 }
 
 // Parents returns the outcomes and results of a job's parents.
 func parentsAreReturned(r *rig) {
 	first := r.enqueueOne(withID("a"), withMaxAttempts(1))
-	e := r.settlement(r.claimOne(), exited(0))
+	e := r.settlement(r.claimOne(), exitOutcome(0))
 	e.Attempt.Result = []byte(`{"x":1}`)
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	second := r.enqueueOne(withID("b"), withMaxAttempts(1), func(j *queue.Job) { j.UID = 7 })
-	r.settle(r.claimOne(), exited(3))
+	r.settle(r.claimOne(), exitOutcome(3))
 	gone := r.enqueueOne(withID("c"))
 	child := r.enqueueOne(withParents(queue.ParentEnded, second, first, gone))
-	r.must(r.change(r.get("c"), queue.VerbCancel))
-	r.must(r.change(r.get("c"), queue.VerbRemove))
-	if got := r.get(child.ID); got.ParentCount != 3 {
+	r.must(r.change(r.getJob("c"), queue.VerbCancel))
+	r.must(r.change(r.getJob("c"), queue.VerbRemove))
+	if got := r.getJob(child.ID); got.ParentCount != 3 {
 		r.Errorf("the job has %d parents, want 3", got.ParentCount)
 	}
 	got, err := r.s.Parents(r.Context(), child.Seq)
 	r.must(err)
-	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3},
+	checkEqual(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3},
 		{ID: "a", UID: testUID, State: queue.Completed, Result: []byte(`{"x":1}`)}})
 	got, err = r.s.Parents(r.Context(), first.Seq)
 	r.must(err)
-	same(r, "parents of a job without dependencies", got, nil)
+	checkEqual(r, "parents of a job without dependencies", got, nil)
 	if _, err := r.s.Parents(r.Context(), 99); !errors.Is(err, queue.ErrNotFound) {
 		r.Errorf("got error %v, want %v", err, queue.ErrNotFound)
 	}

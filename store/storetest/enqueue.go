@@ -35,21 +35,22 @@ func draftIsStored(r *rig) {
 	if len(receipt.IDs) != 1 || len(receipt.Seqs) != 1 || receipt.Duplicate || receipt.Seqs[0] < 1 {
 		r.Fatalf("got receipt %+v, want one new job", receipt)
 	}
-	same(r, "id", receipt.IDs[0], strconv.FormatInt(receipt.Seqs[0], 10))
+	checkEqual(r, "id", receipt.IDs[0], strconv.FormatInt(receipt.Seqs[0], 10))
 	now := r.s.Now()
 	want := d
 	want.Seq, want.ID = receipt.Seqs[0], receipt.IDs[0]
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
 	want.ArrivalNumber = 1
-	same(r, "job", r.get(want.ID), want)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
+	checkEqual(r, "job", r.getJob(want.ID), want)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
 		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
 	counts.DatabaseBytes = 0 // the contract (store.Store) does not define the size of an empty database
-	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, EnqueuedTotal: 1})
+	checkEqual(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0},
+		EnqueuedTotal: 1})
 	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPageRows)
 	r.must(err)
-	same(r, "history", history, nil)
+	checkEqual(r, "history", history, nil)
 }
 
 // A job's settings are returned unchanged.
@@ -74,22 +75,22 @@ func settingsAreReturned(r *rig) {
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.enqueueAndGet(full)[0]
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // this must not change the stored job
-	same(r, "settings", stored.Execution, want.Execution)
-	same(r, "settings read later", r.get(want.ID).Execution, want.Execution)
+	checkEqual(r, "settings", stored.Execution, want.Execution)
+	checkEqual(r, "settings read later", r.getJob(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
-	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
-	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
+	checkEqual(r, "claimed job", claimed, r.asClaimed(claimed, stored))
+	checkEqual(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
 		[]int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommandBytes) })
-	same(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
+	checkEqual(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
 
 func delayAndRunAtSetDueTime(r *rig) {
 	now := r.s.Now()
 	for _, c := range []struct {
-		name         string
-		set          func(*queue.Job)
-		runAt, since queue.Millis
+		name              string
+		set               func(*queue.Job)
+		runAt, agingSince queue.Millis
 	}{
 		{"no delay", withDelay(0), now, now},
 		{"a delay", withDelay(time.Minute), now + 60_000, now + 60_000},
@@ -98,10 +99,10 @@ func delayAndRunAtSetDueTime(r *rig) {
 		{"a time in the past", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
 		j := r.enqueueOne(c.set)
-		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.AgingSince, j.CreatedAt},
-			[]queue.Millis{c.runAt, c.runAt, c.since, now})
-		same(r, c.name+": Delay", j.Delay, 0)
-		same(r, c.name+": State", j.State, queue.Pending)
+		checkEqual(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.AgingSince, j.CreatedAt},
+			[]queue.Millis{c.runAt, c.runAt, c.agingSince, now})
+		checkEqual(r, c.name+": Delay", j.Delay, 0)
+		checkEqual(r, c.name+": State", j.State, queue.Pending)
 	}
 }
 
@@ -120,7 +121,7 @@ func seqsRise(r *rig) {
 		last = j.Seq
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
 }
 
 // A seq that is the id of another job is skipped.
@@ -128,11 +129,11 @@ func usedSeqIsSkipped(r *rig) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
 	holder := r.enqueueOne(withID(number))
-	same(r, "seq of the job with a numeric id", holder.Seq, first.Seq+1)
+	checkEqual(r, "seq of the job with a numeric id", holder.Seq, first.Seq+1)
 	next := r.enqueueOne()
-	same(r, "seq after the skipped seq", next.Seq, first.Seq+3)
-	same(r, "id after the skipped seq", next.ID, strconv.FormatInt(first.Seq+3, 10))
-	same(r, "job with the numeric id", r.get(number), holder)
+	checkEqual(r, "seq after the skipped seq", next.Seq, first.Seq+3)
+	checkEqual(r, "id after the skipped seq", next.ID, strconv.FormatInt(first.Seq+3, 10))
+	checkEqual(r, "job with the numeric id", r.getJob(number), holder)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(next.ID))}, UID: testUID})
 	r.wantError("the generated id of another job", err, queue.CodeExists, "id")
 
@@ -140,14 +141,15 @@ func usedSeqIsSkipped(r *rig) {
 		draft(withID(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
 	}})
 	r.must(err)
-	same(r, "seqs of a request with a numeric id", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
+	checkEqual(r, "seqs of a request with a numeric id", receipt.Seqs,
+		[]int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
 	receipt.Duplicate = true
 	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
 	r.must(err)
-	same(r, "receipt of the same key", again, receipt)
+	checkEqual(r, "receipt of the same key", again, receipt)
 
 	own := strconv.FormatInt(first.Seq+8, 10)
-	same(r, "seq of the job with its own seq as its id", r.enqueueOne(withID(own)).Seq, first.Seq+8)
+	checkEqual(r, "seq of the job with its own seq as its id", r.enqueueOne(withID(own)).Seq, first.Seq+8)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID(own))}, UID: testUID})
 	r.wantError("the same numeric id again", err, queue.CodeExists, "id")
 }
@@ -164,7 +166,7 @@ func idCanBeReused(r *rig) {
 	if second.Seq <= first.Seq {
 		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
 	}
-	same(r, "job of the id", r.get("nightly"), second)
+	checkEqual(r, "job of the id", r.getJob("nightly"), second)
 }
 
 func jobsOfRequestAreStoredInOrder(r *rig) {
@@ -185,13 +187,13 @@ func jobsOfRequestAreStoredInOrder(r *rig) {
 		want.Seq, want.ID = jobs[0].Seq+int64(i), firstNonEmpty(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
 		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
 		want.ArrivalNumber = int64(i) + 2
-		same(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
+		checkEqual(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
 	}
 	var want []queue.Event
 	for _, j := range jobs {
 		want = append(want, r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(testUID)}))
 	}
-	same(r, "events", r.newEvents()[1:], want)
+	checkEqual(r, "events", r.newEvents()[1:], want)
 	r.checkCounts()
 }
 
@@ -228,8 +230,8 @@ func requestIsStoredCompletelyOrNotAtAll(r *rig) {
 			r.Errorf("got message %q for a single draft, want no number of the draft", e.Error())
 		}
 	})
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 1)
-	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 1)
+	checkEqual(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
 }
 
 // A request may contain 1 to queue.MaxJobsPerRequest drafts.
@@ -242,20 +244,20 @@ func requestSizeIsLimited(r *rig) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: testUID})
 		r.wantCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 0)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 0)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxJobsPerRequest], UID: testUID})
 	r.must(err)
-	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxJobsPerRequest)
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxJobsPerRequest)
+	checkEqual(r, "ids in the receipt", len(receipt.IDs), queue.MaxJobsPerRequest)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxJobsPerRequest)
 	r.checkCounts()
 }
 
 // wantCode checks the code of err and not its field, because the contract does not define which field the error
 // names.
-func (r *rig) wantCode(what string, err error, code queue.Code) {
+func (r *rig) wantCode(subject string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {
-		r.Errorf("%s: got error %v, want code %s", what, err, code)
+		r.Errorf("%s: got error %v, want code %s", subject, err, code)
 	}
 }
 
@@ -272,12 +274,12 @@ func fullQueueRejectsJobs(r *rig) {
 	r.must(ask(3, 3))
 	jobs := r.claim(3)
 	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeQueueFull)
-	r.settle(jobs[0], exited(1))
+	r.settle(jobs[0], exitOutcome(1))
 	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeQueueFull)
-	r.start(jobs[1])
+	r.startJob(jobs[1])
 	r.must(ask(1, 3))
 	r.wantCode("one more job", ask(1, 3), queue.CodeQueueFull)
-	r.settle(jobs[2], exited(0))
+	r.settle(jobs[2], exitOutcome(0))
 	r.must(ask(1, 3))
 	r.must(ask(5, 0))
 	r.must(ask(5, -1))
@@ -288,7 +290,7 @@ func repeatedKeyReturnsSameReceipt(r *rig) {
 		Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), first)
 	r.must(err)
-	same(r, "duplicate", want.Duplicate, false)
+	checkEqual(r, "duplicate", want.Duplicate, false)
 	want.Duplicate = true
 	repeat := func(when string, change func(*store.Request)) {
 		request := first
@@ -296,7 +298,7 @@ func repeatedKeyReturnsSameReceipt(r *rig) {
 		r.checkUnchanged(func() {
 			got, err := r.s.Enqueue(r.Context(), request)
 			r.must(err)
-			same(r, "receipt "+when, got, want)
+			checkEqual(r, "receipt "+when, got, want)
 		})
 	}
 	repeat("of the same request", func(*store.Request) {})
@@ -309,9 +311,9 @@ func repeatedKeyReturnsSameReceipt(r *rig) {
 }
 
 func keyBelongsToUserAndRequest(r *rig) {
-	ask := func(uid int, key string, sum byte) (store.Receipt, error) {
+	ask := func(uid int, key string, checksumByte byte) (store.Receipt, error) {
 		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, IdempotencyKey: key,
-			Checksum: [32]byte{31: sum}})
+			Checksum: [32]byte{31: checksumByte}})
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)
@@ -325,9 +327,9 @@ func keyBelongsToUserAndRequest(r *rig) {
 	}{{2, "k"}, {1, "K"}, {1, "k "}, {1, ""}, {1, ""}} {
 		receipt, err := ask(c.uid, c.key, 2)
 		r.must(err)
-		same(r, fmt.Sprintf("uid %d key %q is a duplicate", c.uid, c.key), receipt.Duplicate, false)
+		checkEqual(r, fmt.Sprintf("uid %d key %q is a duplicate", c.uid, c.key), receipt.Duplicate, false)
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 6)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 6)
 }
 
 func rejectedRequestKeepsKeyUnused(r *rig) {
@@ -342,7 +344,7 @@ func rejectedRequestKeepsKeyUnused(r *rig) {
 	request.MaxPending, request.Checksum = 0, [32]byte{3}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	same(r, "duplicate", receipt.Duplicate, false)
+	checkEqual(r, "duplicate", receipt.Duplicate, false)
 }
 
 // An idempotency key is kept for store.IdempotencyKeyRetention and deleted later.
@@ -354,10 +356,10 @@ func keyIsKeptForItsRetention(r *rig) {
 	r.advanceAndPromote(store.IdempotencyKeyRetention - time.Millisecond)
 	got, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	same(r, "receipt just before IdempotencyKeyRetention ends", got, want)
+	checkEqual(r, "receipt just before IdempotencyKeyRetention ends", got, want)
 	r.advanceAndPromote(100 * store.IdempotencyKeyRetention)
 	request.Checksum = [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	same(r, "duplicate long after", receipt.Duplicate, false)
+	checkEqual(r, "duplicate long after", receipt.Duplicate, false)
 }

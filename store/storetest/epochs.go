@@ -25,12 +25,12 @@ func lastSeqDoesNotFall(r *rig) {
 		r.must(err)
 		return left.LastSeq
 	}
-	same(r, "before the first job", last(), 0)
+	checkEqual(r, "before the first job", last(), 0)
 	jobs := r.enqueueAndGet(draft(), draft())
-	same(r, "with jobs", last(), jobs[1].Seq)
+	checkEqual(r, "with jobs", last(), jobs[1].Seq)
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
-	same(r, "after the newest job was removed", last(), jobs[1].Seq)
+	checkEqual(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
 // PreviousSession lists the directories of the last StoreRunnerDirs call.

@@ -27,8 +27,8 @@ var gatePromises = []promise{
 	{name: "invalid demands are rejected", check: impossibleDemandsAreRefused},
 	{name: "jobs of a paused queue do not start", check: pausedQueueStartsNothing},
 	{name: "a queue's concurrency limits its leased jobs", check: concurrencyLimitsLeasedJobs},
-	{name: "a user with jobs in many queues does not delay other users", check: manyQueues},
-	{name: "many queues that wait for a resource do not delay other jobs", check: manyQueuesAtAResource},
+	{name: "a user with jobs in many queues does not delay other users", check: manyQueuesDelayNoOthers},
+	{name: "many queues that wait for a resource do not delay other jobs", check: resourceWaitDelaysNoOthers},
 	{name: "queues share the starts by weight", check: queuesShareByWeight},
 	{name: "an idle queue does not save up starts", check: idleQueueSavesNoTurns},
 }
@@ -54,7 +54,7 @@ func resourceDemand(name string, n int) queue.Demand {
 
 // claimExactly claims as many jobs as possible. It checks that the claim returns exactly the given jobs, in
 // this order.
-func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
+func (r *rig) claimExactly(subject string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.exchange(store.Report{WantedJobs: 50}).Jobs
 	seqs := func(jobs []queue.Job) (list []int64) {
@@ -64,7 +64,7 @@ func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 		return list
 	}
 	if !slices.Equal(seqs(got), seqs(want)) {
-		r.Errorf("%s: claimed %v, want %v", what, seqs(got), seqs(want))
+		r.Errorf("%s: claimed %v, want %v", subject, seqs(got), seqs(want))
 	}
 	return got
 }
@@ -72,11 +72,11 @@ func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 // release gives back the leases of claimed jobs, so that the jobs wait again.
 func (r *rig) release(jobs ...queue.Job) {
 	r.Helper()
-	var t store.Report
+	var report store.Report
 	for _, j := range jobs {
-		t.Releases = append(t.Releases, j.Lease())
+		report.Releases = append(report.Releases, j.Lease())
 	}
-	r.exchange(t)
+	r.exchange(report)
 }
 
 func lockLimitsRunningJobs(r *rig) {
@@ -86,14 +86,14 @@ func lockLimitsRunningJobs(r *rig) {
 	r.claimExactly("the lock is full")
 	r.release(got[1])
 	got[1] = r.claimExactly("a job was given back", jobs[1])[0]
-	got[0] = r.start(got[0])
+	got[0] = r.startJob(got[0])
 	r.claimExactly("a started job still holds the lock")
-	r.settle(got[0], exited(1)) // the job fails and waits for its retry
+	r.settle(got[0], exitOutcome(1)) // the job fails and waits for its retry
 	r.claimExactly("a job has ended", jobs[2])
 	r.advanceAndPromote(time.Hour)
 	r.promote()
 	r.claimExactly("the lock has no room for the retry")
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.claimExactly("another job has ended", jobs[0])
 }
 
@@ -112,10 +112,10 @@ func newestDeclaredLimitApplies(r *rig) {
 	last := r.enqueueOne(withDemands(lockDemand("k", 3)))
 	r.must(r.edit(old[2], func(j *queue.Job) error { j.Command = "edited"; return nil }))
 	got := r.claimExactly("the newest declared limit; an edit of another field changes nothing", old[1], old[2])
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("one of three jobs has ended", last)
 	r.enqueueOne(withDemands(lockDemand("k", 1)))
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.claimExactly("two jobs run, and the newest limit is one")
 }
 
@@ -123,10 +123,10 @@ func rateLimitsStarts(r *rig) {
 	second := withDemands(rateDemand("k", 2, time.Second))
 	jobs := r.enqueueAndGet(draft(second), draft(second), draft(second), draft(second), draft(second))
 	got := r.claimExactly("two starts", jobs[0], jobs[1])
-	r.start(got[0])
-	r.settle(got[0], exited(0))
+	r.startJob(got[0])
+	r.settle(got[0], exitOutcome(0))
 	r.advanceAndPromote(400 * time.Millisecond)
-	r.start(got[1])
+	r.startJob(got[1])
 	r.claimExactly("an end makes no room")
 	r.advanceAndPromote(600 * time.Millisecond)
 	r.promote()
@@ -152,8 +152,8 @@ func claimedJobsCountAsStarts(r *rig) {
 	r.claimExactly("a claimed job may start at any time")
 	r.release(got...)
 	got = r.claimExactly("the job was given back, so it did not start", jobs[0])
-	r.settle(got[0], endedAs(queue.EndNeverStarted))
-	r.settle(r.claimExactly("the job was never started", jobs[0])[0], exited(0))
+	r.settle(got[0], outcomeOfCause(queue.EndNeverStarted))
+	r.settle(r.claimExactly("the job was never started", jobs[0])[0], exitOutcome(0))
 	r.claimExactly("the job has started")
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
@@ -174,11 +174,11 @@ func resourceLimitsUnits(r *rig) {
 	got := r.claimExactly("three units exist", jobs[0], jobs[1])
 	r.setResources(map[string]int{"gpu": 1, "disk": 1})
 	disk := r.claimExactly("the node has fewer units than are in use", jobs[3])
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.claimExactly("two units are in use, and one exists")
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("one unit is free", jobs[2])
-	r.settle(disk[0], exited(0))
+	r.settle(disk[0], exitOutcome(0))
 }
 
 func noJobOvertakesAtResource(r *rig) {
@@ -188,11 +188,11 @@ func noJobOvertakesAtResource(r *rig) {
 		draft(withUID(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
 		draft(withQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
 	got := r.claimExactly("the jobs that do not wait behind the large job", jobs[0], jobs[4], jobs[5])
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.claimExactly("the large job waits")
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	got = r.claimExactly("the large job starts first", jobs[1])
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("the jobs behind the large job", jobs[2], jobs[3])
 }
 
@@ -203,11 +203,11 @@ func jobLackingAnotherGateReservesNoUnits(r *rig) {
 		draft(withUID(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
 	got := r.claimExactly("the third job waits for its lock", jobs[0], jobs[1], jobs[3])
 	next := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	got[1] = r.claimExactly("no job waits behind it", next)[0]
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	last := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	r.claimExactly("it has its lock, and waits for units")
 	r.must(r.change(jobs[2], queue.VerbCancel))
 	r.claimExactly("it was cancelled", last)
@@ -228,7 +228,7 @@ func jobRunsOnItsNode(r *rig) {
 		Resources: map[string]int{"gpu": 1}}))
 	r.promote()
 	r.claimExactly("a second node, whose unit is in use", jobs[1], jobs[3])
-	r.settle(got[2], exited(0))
+	r.settle(got[2], exitOutcome(0))
 	r.claimExactly("the unit is free", jobs[4])
 }
 
@@ -239,18 +239,18 @@ func allGatesMustHaveRoom(r *rig) {
 	jobs := r.enqueueAndGet(draft(all), draft(all), draft(withDemands(lockDemand("k", 1))),
 		draft(withDemands(rateDemand("r", 1, time.Second))), draft(withDemands(resourceDemand("gpu", 1))), draft(), draft())
 	got := r.claimExactly("one job with all three demands, one with none", jobs[0], jobs[5])
-	r.settle(got[1], exited(0))
+	r.settle(got[1], exitOutcome(0))
 	plain := r.claimExactly("the user has room again", jobs[6])
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	one := r.claimExactly("the rate of the second job is full", jobs[2])
-	r.settle(plain[0], exited(0))
+	r.settle(plain[0], exitOutcome(0))
 	two := r.claimExactly("the unit is free", jobs[4])
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.settle(two[0], exited(0))
+	r.settle(two[0], exitOutcome(0))
 	three := r.claimExactly("the lock of the second job is held", jobs[3])
-	r.settle(one[0], exited(0))
-	r.settle(three[0], exited(0))
+	r.settle(one[0], exitOutcome(0))
+	r.settle(three[0], exitOutcome(0))
 	r.claimExactly("the rate of the second job is full again")
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
@@ -261,16 +261,16 @@ func editedDemandsApply(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft())
 	r.must(r.edit(jobs[1], func(j *queue.Job) error { j.Demands, j.Queue = nil, "night"; return nil }))
 	got := r.claimExactly("the demand was removed", jobs[0], jobs[1], jobs[2])
-	same(r, "queue", r.get(jobs[1].ID).Queue, "night")
-	same(r, "demands", len(r.get(jobs[1].ID).Demands), 0)
+	checkEqual(r, "queue", r.getJob(jobs[1].ID).Queue, "night")
+	checkEqual(r, "demands", len(r.getJob(jobs[1].ID).Demands), 0)
 	r.release(got[1])
-	r.must(r.edit(r.get(jobs[1].ID), func(j *queue.Job) error {
+	r.must(r.edit(r.getJob(jobs[1].ID), func(j *queue.Job) error {
 		j.Demands = []queue.Demand{lockDemand("k",
 			1)}
 		return nil
 	}))
 	r.claimExactly("the demand was added again")
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("the lock is free", jobs[1])
 }
 
@@ -279,17 +279,17 @@ func awaitReturnsWhenGateHasRoom(r *rig) {
 		draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
 	got := r.claimExactly("the first job", jobs[0])
 	result := r.await(r.Context(), 1)
-	r.settle(got[0], exited(0))
+	r.settle(got[0], exitOutcome(0))
 	got = r.awaitedJobs("the lock is free", result)
-	same(r, "awaited job", got[0].Seq, jobs[1].Seq)
+	checkEqual(r, "awaited job", got[0].Seq, jobs[1].Seq)
 	result = r.await(r.Context(), 1)
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	same(r, "job", r.awaitedJobs("the period of the rate is over", result)[0].Seq, jobs[2].Seq)
+	checkEqual(r, "job", r.awaitedJobs("the period of the rate is over", result)[0].Seq, jobs[2].Seq)
 	other := r.enqueueOne(withDemands(lockDemand("k", 1)))
 	result = r.await(r.Context(), 1)
 	r.enqueueOne(withDemands(lockDemand("k", 2)))
-	same(r, "job", r.awaitedJobs("a new job declares a higher limit", result)[0].Seq, other.Seq)
+	checkEqual(r, "job", r.awaitedJobs("a new job declares a higher limit", result)[0].Seq, other.Seq)
 }
 
 func impossibleDemandsAreRefused(r *rig) {
@@ -328,7 +328,7 @@ func pausedQueueStartsNothing(r *rig) {
 	r.claimExactly("only the job of the other queue", jobs[2])
 	result := r.await(r.Context(), 9)
 	r.setQueueRule("night", store.QueueRule{Weight: 1})
-	same(r, "jobs", len(r.awaitedJobs("the queue was resumed", result)), 2)
+	checkEqual(r, "jobs", len(r.awaitedJobs("the queue was resumed", result)), 2)
 }
 
 func concurrencyLimitsLeasedJobs(r *rig) {
@@ -337,32 +337,32 @@ func concurrencyLimitsLeasedJobs(r *rig) {
 		draft(withQueue("night"), withUID(8)), draft())
 	got := r.claimExactly("two jobs of the limited queue", jobs[0], jobs[1], jobs[3])
 	result := r.await(r.Context(), 9)
-	r.settle(got[0], exited(0))
-	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
+	r.settle(got[0], exitOutcome(0))
+	checkEqual(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
 // A user with jobs in many queues has reached the limit of running jobs. Other users' jobs are not delayed.
 // When a job of that user ends, another job of the user starts.
-func manyQueues(r *rig) {
-	const many = 600
+func manyQueuesDelayNoOthers(r *rig) {
+	const queueCount = 600
 	r.setMaxRunning(2)
-	drafts := make([]queue.Job, many)
+	drafts := make([]queue.Job, queueCount)
 	for i := range drafts {
 		drafts[i] = draft(withUID(1), withQueue(fmt.Sprint("q", i)))
 	}
 	mine := r.enqueueAndGet(drafts...)
-	var got []queue.Job
+	var claimedJobs []queue.Job
 	for range 20 {
-		got = append(got, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
+		claimedJobs = append(claimedJobs, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
 	}
-	same(r, "jobs of the user with many queues", len(got), 2)
+	checkEqual(r, "jobs of the user with many queues", len(claimedJobs), 2)
 	other := r.enqueueOne(withUID(2))
-	r.settle(got[0], exited(0))
+	r.settle(claimedJobs[0], exitOutcome(0))
 	var next []queue.Job
 	for range 10 {
 		next = append(next, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
 	}
-	same(r, "jobs of both users", len(next), 2)
+	checkEqual(r, "jobs of both users", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
 		!slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == mine[2].Seq }) {
 		r.Errorf("claimed %v, want the third job of user 1 and the job of user 2", next)
@@ -371,7 +371,7 @@ func manyQueues(r *rig) {
 
 // In many queues, the first job needs more units of a resource than are free. Promote still finishes, and other
 // jobs are not delayed.
-func manyQueuesAtAResource(r *rig) {
+func resourceWaitDelaysNoOthers(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
 	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
 	drafts := make([]queue.Job, 600)
@@ -390,23 +390,23 @@ func manyQueuesAtAResource(r *rig) {
 // Two queues with the weights 3 and 1 start jobs in the ratio 3 to 1, whatever priorities the jobs have.
 func queuesShareByWeight(r *rig) {
 	r.setQueueRule("a", store.QueueRule{Weight: 3})
-	const many = 400
+	const jobsPerQueue = 400
 	var drafts []queue.Job
-	for range many {
+	for range jobsPerQueue {
 		drafts = append(drafts, draft(withQueue("a"), withPriority(1)), draft(withQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
-	for range many / 10 {
-		var t store.Report
+	for range jobsPerQueue / 10 {
+		var report store.Report
 		for _, j := range r.exchange(store.Report{WantedJobs: 10}).Jobs {
 			starts[j.Queue]++
-			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
+			report.Settlements = append(report.Settlements, r.settlement(j, exitOutcome(0)))
 		}
-		r.exchange(t)
+		r.exchange(report)
 	}
-	if starts["a"] < many*3/4-2 || starts["a"] > many*3/4+2 || starts["a"]+starts["b"] != many {
-		r.Errorf("starts by queue: %v of %d, with weights 3 and 1", starts, many)
+	if starts["a"] < jobsPerQueue*3/4-2 || starts["a"] > jobsPerQueue*3/4+2 || starts["a"]+starts["b"] != jobsPerQueue {
+		r.Errorf("starts by queue: %v of %d, with weights 3 and 1", starts, jobsPerQueue)
 	}
 }
 
@@ -448,7 +448,7 @@ func setGateRulesApply(r *rig) {
 	r.claimExactly("a third job after the limit was raised", c)
 	own := queue.Demand{Kind: queue.GateLock, Key: "own", Amount: 1}
 	demanding(own)
-	r.claimExactly("the job with a private lock", r.get("4"))
+	r.claimExactly("the job with a private lock", r.getJob("4"))
 	gates := func(uid int, after store.GateState) []store.GateState {
 		list, err := r.s.Gates(r.Context(), uid, after)
 		r.must(err)
@@ -459,21 +459,21 @@ func setGateRulesApply(r *rig) {
 		{Demand: rate, UID: queue.SharedOwner, RuleStored: true},
 		{Demand: own, UID: testUID, Usage: 1, Jobs: 1},
 	}
-	same(r, "gates", gates(testUID, store.GateState{}), want)
-	same(r, "gates after the first", gates(testUID, want[0]), want[1:])
-	same(r, "gates after the shared ones", gates(testUID, want[1]), want[2:])
-	same(r, "shared gates", gates(queue.SharedOwner, store.GateState{}), want[:2])
-	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
+	checkEqual(r, "gates", gates(testUID, store.GateState{}), want)
+	checkEqual(r, "gates after the first", gates(testUID, want[0]), want[1:])
+	checkEqual(r, "gates after the shared ones", gates(testUID, want[1]), want[2:])
+	checkEqual(r, "shared gates", gates(queue.SharedOwner, store.GateState{}), want[:2])
+	checkEqual(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
 	d := demanding(lock(4))
 	r.claimExactly("a new job does not change the limit while other jobs use the lock")
 	want[0] = store.GateState{Demand: lock(3), UID: queue.SharedOwner, Usage: 3, Jobs: 4}
-	same(r, "gates without rules", gates(7, store.GateState{}), want[:1])
+	checkEqual(r, "gates without rules", gates(7, store.GateState{}), want[:1])
 	leased, err := r.leasedJobs()
 	r.must(err)
 	for _, j := range leased {
-		r.settle(j, exited(0))
+		r.settle(j, exitOutcome(0))
 	}
 	r.must(r.change(d, queue.VerbCancel))
 	e := demanding(lock(1))

@@ -15,7 +15,7 @@ var hookPromises = []promise{
 	{name: "every way of cancelling a job creates its hook", check: cancellingCreatesHook},
 	{name: "jobs of a batch get their hooks", check: batchJobsGetHooks},
 	{name: "an edit changes a job's hooks", check: editChangesHooks},
-	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", check: hooksAreBounded},
+	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", check: waitingHookJobsAreLimited},
 	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hookRemovesOutputsAtQuota},
 	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
 	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
@@ -23,9 +23,9 @@ var hookPromises = []promise{
 
 // hooksOf returns one hook job for each of the given events. The command of a hook contains the event and the job
 // that caused the hook.
-func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
+func hooksOf(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.AllHookEvents {
-		if moment&on == 0 {
+		if moment&events == 0 {
 			continue
 		}
 		d := draft(func(d *queue.Job) {
@@ -38,15 +38,15 @@ func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 }
 
 // withHooks returns a function that makes a job request hooks for the given events.
-func withHooks(set queue.HookEvents) func(*queue.Job) {
-	return func(j *queue.Job) { j.HookEvents = set }
+func withHooks(events queue.HookEvents) func(*queue.Job) {
+	return func(j *queue.Job) { j.HookEvents = events }
 }
 
 // makeHooks makes the store create hook jobs with hooksOf. For the given events, every job gets a hook, even if
 // it requests none.
-func (r *rig) makeHooks(on queue.HookEvents) {
+func (r *rig) makeHooks(events queue.HookEvents) {
 	r.Helper()
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: on, MakeHooks: hooksOf, Owner: "hooks"}))
+	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: events, MakeHooks: hooksOf, Owner: "hooks"}))
 }
 
 // newHooks returns the commands of the hook jobs that were created since its last call, oldest first.
@@ -56,7 +56,7 @@ func (r *rig) newHooks() (list []string) {
 		if e.Kind != queue.EventEnqueued {
 			continue
 		}
-		if j := r.get(e.JobID); j.Queue == queue.HookQueue {
+		if j := r.getJob(e.JobID); j.Queue == queue.HookQueue {
 			list = append(list, j.Command)
 		}
 	}
@@ -69,35 +69,35 @@ func requestedHooksAreCreatedOnce(r *rig) {
 		func(j *queue.Job) { j.Env = []string{"A=b"} })
 	r.newHooks()
 	j := r.claimOne()
-	e := r.settlement(j, exited(3))
+	e := r.settlement(j, exitOutcome(3))
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	same(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
+	checkEqual(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
 	r.checkCounts()
 	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // the lease has ended, so this report must have no effect
-	same(r, "after a stale report", r.newHooks(), nil)
+	checkEqual(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
-	same(r, "the hook job", hook, func() queue.Job {
-		j := r.get(hook.ID)
+	checkEqual(r, "the hook job", hook, func() queue.Job {
+		j := r.getJob(hook.ID)
 		j.HookEvents, j.Queue, j.Env = queue.IsHook, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
-	r.settle(hook, exited(1))
-	same(r, "after the hook failed", r.newHooks(), nil)
+	r.settle(hook, exitOutcome(1))
+	checkEqual(r, "after the hook failed", r.newHooks(), nil)
 	r.advanceAndPromote(time.Minute)
 	for range 2 {
 		if j = r.claimOne(); j.ID != "a" {
-			r.settle(j, exited(0))
+			r.settle(j, exitOutcome(0))
 			continue
 		}
-		r.settle(j, exited(3))
+		r.settle(j, exitOutcome(3))
 	}
-	same(r, "after the last attempt", r.newHooks(), []string{"dead a dead 2", "ended a dead 2"})
+	checkEqual(r, "after the last attempt", r.newHooks(), []string{"dead a dead 2", "ended a dead 2"})
 	for range 2 {
-		r.settle(r.claimOne(), exited(0))
+		r.settle(r.claimOne(), exitOutcome(0))
 	}
-	r.must(r.change(r.get("a"), queue.VerbRetry))
-	r.settle(r.claimOne(), exited(0))
-	same(r, "after the job was retried", r.newHooks(), []string{"ended a completed 3"})
+	r.must(r.change(r.getJob("a"), queue.VerbRetry))
+	r.settle(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "after the job was retried", r.newHooks(), []string{"ended a completed 3"})
 	r.checkCounts()
 }
 
@@ -105,24 +105,24 @@ func requestedHooksAreCreatedOnce(r *rig) {
 func triggersAddToRequestedHooks(r *rig) {
 	r.makeHooks(queue.HookCompleted | queue.HookDead)
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
-	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exitOutcome(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1)) // this claims job b, because it ranks before the hook jobs
-	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
+	r.settle(r.claimOne(), exitOutcome(1)) // this claims job b, because it ranks before the hook jobs
+	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
-	r.must(r.change(r.get("c"), queue.VerbCancel))
-	same(r, "hooks after hooks were switched off", r.newHooks(), nil)
+	r.must(r.change(r.getJob("c"), queue.VerbCancel))
+	checkEqual(r, "hooks after hooks were switched off", r.newHooks(), nil)
 }
 
 func hookHasNoHooks(r *rig) {
 	r.makeHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
 	r.enqueueOne(withID("a"))
-	r.settle(r.claimOne(), exited(0))
-	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1"})
-	r.settle(r.claimOne(), exited(0))
-	r.settle(r.claimOne(), exited(1))
-	same(r, "hooks of hooks", r.newHooks(), nil)
+	r.settle(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1"})
+	r.settle(r.claimOne(), exitOutcome(0))
+	r.settle(r.claimOne(), exitOutcome(1))
+	checkEqual(r, "hooks of hooks", r.newHooks(), nil)
 }
 
 func cancellingCreatesHook(r *rig) {
@@ -131,21 +131,21 @@ func cancellingCreatesHook(r *rig) {
 	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)),
 		draft(ends, withID("b"), withExpiry(r.s.Now().Add(time.Second)), withDelay(time.Hour)),
 		draft(ends, withID("c"), withDelay(time.Hour)))
-	parent := r.get("a")
+	parent := r.getJob("a")
 	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	}))
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.get("c"), queue.VerbRemove)) // the removal of a job that has not ended creates no hook
+	r.must(r.change(r.getJob("c"), queue.VerbRemove)) // the removal of a job that has not ended creates no hook
 	list := r.newHooks()
-	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
+	checkEqual(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
 	for _, command := range list[1:] {
 		rest[command] = true
 	}
-	same(r, "hooks of the dependant and the expired job", rest,
+	checkEqual(r, "hooks of the dependant and the expired job", rest,
 		map[string]bool{"ended b cancelled 0": true, "ended d cancelled 0": true})
 	r.checkCounts()
 }
@@ -163,32 +163,32 @@ func batchJobsGetHooks(r *rig) {
 		r.must(err)
 	}
 	r.newHooks()
-	j := r.settle(r.claimOne(), exited(0))
-	same(r, "hooks", r.newHooks(), []string{"completed " + j.ID + " completed 1"})
+	j := r.settle(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHooks(), []string{"completed " + j.ID + " completed 1"})
 }
 
 func editChangesHooks(r *rig) {
 	r.makeHooks(0)
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
-	r.must(r.s.Change(r.Context(), r.get("a").Seq,
+	r.must(r.s.Change(r.Context(), r.getJob("a").Seq,
 		store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
 			j.HookEvents = queue.HookCompleted
 			return nil
 		}}))
 	r.newHooks()
-	r.settle(r.claimOne(), exited(0))
-	same(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
+	r.settle(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
 }
 
 // A full queue does not prevent hooks, but MaxWaitingHookJobs per user does.
-func hooksAreBounded(r *rig) {
+func waitingHookJobsAreLimited(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
 	cancelled := func(id string) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(ends, withID(id))}})
 		r.must(err)
 		r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, MaxPending: 1}))
-		r.must(r.change(r.get(id), queue.VerbCancel))
+		r.must(r.change(r.getJob(id), queue.VerbCancel))
 	}
 	cancelled("a")
 	cancelled("b")
@@ -196,19 +196,19 @@ func hooksAreBounded(r *rig) {
 		r.Errorf("got %d hooks with a full queue, want 2", n)
 	}
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
-	var many []queue.Job
+	var drafts []queue.Job
 	for range queue.MaxWaitingHookJobs - 2 {
-		many = append(many, draft(withHooks(queue.IsHook),
+		drafts = append(drafts, draft(withHooks(queue.IsHook),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
-	r.enqueue(testUID, many...)
+	r.enqueue(testUID, drafts...)
 	r.newEvents()
 	cancelled("c")
 	var kinds []queue.EventKind
 	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
-	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
+	checkEqual(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
 // The store removes old outputs of a hook's user if the byte quota requires it.
@@ -217,27 +217,27 @@ func hookRemovesOutputsAtQuota(r *rig) {
 		r.Helper()
 		r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, Owner: "hooks", MaxBytesPerUser: n}))
 	}
-	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 5000, 0)
+	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 5000, 0)
 	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)),
 		r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
 	limit := r.bytesHeld(1) + 100
 	quota(limit)
 	r.newHooks()
-	r.settle(first, exited(0))
-	same(r, "hooks with room", len(r.newHooks()), 1)
-	same(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
+	r.settle(first, exitOutcome(0))
+	checkEqual(r, "hooks with room", len(r.newHooks()), 1)
+	checkEqual(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
 	if used := r.bytesHeld(1); used > limit {
 		r.Errorf("with the hook, the user holds %d bytes, and %d are allowed", used, limit)
 	}
 	before := r.bytesHeld(1)
 	quota(before + 100)
-	r.settle(second, exited(0))
+	r.settle(second, exitOutcome(0))
 	var kinds []queue.EventKind
 	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
-	same(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventHookDropped})
-	same(r, "bytes without room", r.bytesHeld(1), before)
+	checkEqual(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventHookDropped})
+	checkEqual(r, "bytes without room", r.bytesHeld(1), before)
 }
 
 func disownedJobsCreateNoHooks(r *rig) {
@@ -251,17 +251,17 @@ func disownedJobsCreateNoHooks(r *rig) {
 		more, err = r.s.Disown(r.Context(), testUID, "x")
 		r.must(err)
 	}
-	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, exited(0))}})
-	r.must(r.change(r.get("b"), queue.VerbCancel))
-	same(r, "hooks", r.newHooks(), nil)
+	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, exitOutcome(0))}})
+	r.must(r.change(r.getJob("b"), queue.VerbCancel))
+	checkEqual(r, "hooks", r.newHooks(), nil)
 }
 
 // A hook does not make the store record Hooks.Owner for another user.
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store has no name for the user of this job
-	r.must(r.change(r.get("a"), queue.VerbCancel))
+	r.must(r.change(r.getJob("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)
-	same(r, "names", names, map[int]string{})
+	checkEqual(r, "names", names, map[int]string{})
 }

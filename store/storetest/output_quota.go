@@ -15,17 +15,17 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	r.Helper()
 	e := r.settlement(j, o)
 	e.Attempt.Output = make([]byte, n)
-	same(r, "stale leases", r.exchange(store.Report{Settlements: []store.Settlement{e},
+	checkEqual(r, "stale leases", r.exchange(store.Report{Settlements: []store.Settlement{e},
 		MaxBytesPerUser: limit}).StaleLeases, nil)
 	r.advance(time.Second)
-	return r.get(j.ID)
+	return r.getJob(j.ID)
 }
 
 // failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the job
 // will be retried. limit has the same meaning as in endWithOutput.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
-	got := r.endWithOutput(j, exited(1), n, limit)
+	got := r.endWithOutput(j, exitOutcome(1), n, limit)
 	r.checkState("a job that will be retried", got, queue.Failed, "")
 	return got
 }
@@ -57,28 +57,29 @@ func (r *rig) outputSize(j queue.Job, n int) int64 {
 
 // TrimUserData removes outputs of earlier attempts of unfinished jobs.
 func trimUserDataRemovesOlderAttemptOutputs(r *rig) {
-	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exited(0), 500, 0)
+	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exitOutcome(0), 500, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
 	for range 3 {
 		r.failWithOutput(j, 1000, 0)
 		j = r.claimRetry()
 	}
 	before := r.bytesHeld(1)
-	same(r, "removable bytes", r.removableBytes(1), int64(3500))
+	checkEqual(r, "removable bytes", r.removableBytes(1), int64(3500))
 	r.trimUser(1, before-1500)
-	same(r, "bytes after trimming", r.bytesHeld(1), before-2000)
-	same(r, "outputs of the running job", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, 1000})
-	same(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
-	j = r.endWithOutput(j, exited(0), 10, 0)
-	same(r, "bytes of outputs after the last attempt", j.OutputBytes, int64(1010))
+	checkEqual(r, "bytes after trimming", r.bytesHeld(1), before-2000)
+	checkEqual(r, "outputs of the running job", r.outputSizes(j, 3),
+		[]int64{queue.OutputOverQuota, queue.OutputOverQuota, 1000})
+	checkEqual(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
+	j = r.endWithOutput(j, exitOutcome(0), 10, 0)
+	checkEqual(r, "bytes of outputs after the last attempt", j.OutputBytes, int64(1010))
 	r.trimUser(1, 0)
-	same(r, "removable bytes at the end", r.removableBytes(1), int64(0))
-	same(r, "bytes of outputs at the end", r.get(j.ID).OutputBytes, int64(0))
+	checkEqual(r, "removable bytes at the end", r.removableBytes(1), int64(0))
+	checkEqual(r, "bytes of outputs at the end", r.getJob(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteHinted calls the function do. It checks that the store then sends a hint to call Promote
-// immediately, because only Promote returns the output files to delete.
-func (r *rig) checkPromoteHinted(what string, do func()) {
+// checkPromoteHinted calls action. It checks that the store then sends a hint to call Promote immediately,
+// because only Promote returns the output files to delete.
+func (r *rig) checkPromoteHinted(subject string, action func()) {
 	r.Helper()
 	r.promote()
 	hinted := func() bool {
@@ -91,9 +92,9 @@ func (r *rig) checkPromoteHinted(what string, do func()) {
 	}
 	for hinted() {
 	}
-	do()
+	action()
 	if !hinted() {
-		r.Errorf("%s: got no hint to delete output files", what)
+		r.Errorf("%s: got no hint to delete output files", subject)
 	}
 }
 
@@ -105,11 +106,11 @@ func (r *rig) enqueueAndClaim(uid int, set ...func(*queue.Job)) queue.Job {
 }
 
 func trimOutputsStartsWithLargestUsers(r *rig) {
-	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exited(0), n, 0) }
+	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exitOutcome(0), n, 0) }
 	first := run(1, 100)
-	var most []queue.Job
+	var largestJobs []queue.Job
 	for range 120 { // more outputs than the store removes in two steps
-		most = append(most, run(2, 100))
+		largestJobs = append(largestJobs, run(2, 100))
 	}
 	second := run(3, 3000)
 	outputsOf := func(keep int64) (n [3]int64) {
@@ -119,23 +120,23 @@ func trimOutputsStartsWithLargestUsers(r *rig) {
 			more, err = r.s.TrimOutputs(r.Context(), keep)
 			r.must(err)
 		}
-		for _, j := range most {
-			n[1] += r.get(j.ID).OutputBytes
+		for _, j := range largestJobs {
+			n[1] += r.getJob(j.ID).OutputBytes
 		}
-		n[0], n[2] = r.get(first.ID).OutputBytes, r.get(second.ID).OutputBytes
+		n[0], n[2] = r.getJob(first.ID).OutputBytes, r.getJob(second.ID).OutputBytes
 		return n
 	}
-	same(r, "all outputs fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
-	same(r, "the user with the largest outputs loses some", outputsOf(10_050), [3]int64{100, 6900, 3000})
-	same(r, "the oldest output was removed", r.outputSizes(most[50], 1), []int64{queue.OutputOverRetention})
-	same(r, "that user has as much as the next one", outputsOf(6000), [3]int64{100, 2900, 3000})
-	same(r, "the next user loses outputs too", outputsOf(5999), [3]int64{100, 2900, 0})
-	same(r, "users with the smallest outputs lose them last", outputsOf(200), [3]int64{100, 100, 0})
+	checkEqual(r, "all outputs fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
+	checkEqual(r, "the user with the largest outputs loses some", outputsOf(10_050), [3]int64{100, 6900, 3000})
+	checkEqual(r, "the oldest output was removed", r.outputSizes(largestJobs[50], 1), []int64{queue.OutputOverRetention})
+	checkEqual(r, "that user has as much as the next one", outputsOf(6000), [3]int64{100, 2900, 3000})
+	checkEqual(r, "the next user loses outputs too", outputsOf(5999), [3]int64{100, 2900, 0})
+	checkEqual(r, "users with the smallest outputs lose them last", outputsOf(200), [3]int64{100, 100, 0})
 }
 
 func attemptOutputsStayWithinQuota(r *rig) {
-	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
-	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
+	other := r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
+	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
 	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // enough for one output and for the records of all attempts
 	for n := range 6 {
@@ -143,80 +144,81 @@ func attemptOutputsStayWithinQuota(r *rig) {
 		if used := r.bytesHeld(1); used > limit {
 			r.Fatalf("after attempt %d, the user holds %d bytes, and %d are allowed", n+1, used, limit)
 		}
-		same(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
+		checkEqual(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
 		j = r.claimRetry()
 	}
-	same(r, "outputs of the attempts", r.outputSizes(j, 3),
+	checkEqual(r, "outputs of the attempts", r.outputSizes(j, 3),
 		[]int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
-	same(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
-	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
-	r.checkPromoteHinted("outputs that are removed", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
-	same(r, "a job whose output replaces all others", []any{j.State, j.OutputBytes, r.get(old.ID).OutputBytes},
+	checkEqual(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
+	checkEqual(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
+	r.checkPromoteHinted("outputs that are removed", func() { j = r.endWithOutput(j, exitOutcome(0), 3400, limit) })
+	checkEqual(r, "a job whose output replaces all others", []any{j.State, j.OutputBytes, r.getJob(old.ID).OutputBytes},
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
 // Dependencies count toward the byte quota, also in a batch and after an edit.
-func bytesOfDependencies(r *rig) {
-	var after []queue.Dependency
+func quotaCountsDependencyBytes(r *rig) {
+	var dependencies []queue.Dependency
 	for range 5 {
-		after = append(after, queue.Dependency{JobSeq: r.enqueueAndClaim(2).Seq, Condition: queue.ParentCompleted})
+		dependencies = append(dependencies, queue.Dependency{JobSeq: r.enqueueAndClaim(2).Seq,
+			Condition: queue.ParentCompleted})
 	}
 	bytesWith := func(n int) int64 {
 		r.Helper()
 		before := r.bytesHeld(1)
-		r.must(r.enqueueLarge(1, 0, draft(withUID(1), func(j *queue.Job) { j.DependsOn = after[:n] })))
+		r.must(r.enqueueLarge(1, 0, draft(withUID(1), func(j *queue.Job) { j.DependsOn = dependencies[:n] })))
 		return r.bytesHeld(1) - before
 	}
 	alone, child := bytesWith(0), bytesWith(5)
-	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
+	checkEqual(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
-	waits := draft(withUID(1), func(j *queue.Job) { j.DependsOn = after })
+	waits := draft(withUID(1), func(j *queue.Job) { j.DependsOn = dependencies })
 	r.wantCode("a job with five dependencies and room for four", r.enqueueLarge(1, limit, waits),
 		queue.CodeQueueFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
 		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			Edit: func(j *queue.Job) error {
-				j.DependsOn = after[:n]
+				j.DependsOn = dependencies[:n]
 				return nil
 			}})
 	}
 	before := r.bytesHeld(1)
 	r.must(edit(2, 0))
-	same(r, "bytes after an edit to two dependencies", r.bytesHeld(1), before-3*store.DependencyBytes)
+	checkEqual(r, "bytes after an edit to two dependencies", r.bytesHeld(1), before-3*store.DependencyBytes)
 	r.wantCode("an edit to five dependencies with room for four", edit(5, before-store.DependencyBytes),
 		queue.CodeQueueFull)
 	before = r.bytesHeld(1)
 	stage := store.Request{Drafts: []queue.Job{waits}, UID: 1, Batch: "b"}
 	_, err := r.s.StageBatch(r.Context(), stage)
 	r.must(err)
-	same(r, "bytes in a batch", r.bytesHeld(1)-before, child)
+	checkEqual(r, "bytes in a batch", r.bytesHeld(1)-before, child)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
 	r.must(err)
 	for more := receipt.Staged; more; {
 		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
 		r.must(err)
 	}
-	same(r, "bytes after the commit", r.bytesHeld(1)-before, child)
+	checkEqual(r, "bytes after the commit", r.bytesHeld(1)-before, child)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	}
-	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 // Attempt records count toward the byte quota.
-func bytesOfAttempts(r *rig) {
+func quotaCountsAttemptBytes(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(4))
 	before := r.bytesHeld(1)
 	want := before
 	for n := range 3 {
-		e := r.settlement(j, exited(1))
+		e := r.settlement(j, exitOutcome(1))
 		e.Decision.Error = strings.Repeat("e", 100)
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		if want += 100; n > 0 {
 			want += store.AttemptBytes
 		}
-		same(r, "bytes after an attempt", r.bytesHeld(1), want)
+		checkEqual(r, "bytes after an attempt", r.bytesHeld(1), want)
 		j = r.claimRetry()
 	}
 	r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}})
@@ -228,14 +230,14 @@ func bytesOfAttempts(r *rig) {
 		r.Errorf("after an edit that adds 5000 bytes, the user holds %d bytes; before, %d", got, want)
 	}
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	same(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
 }
 
 func newRecordReplacesOldestAtQuota(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(20))
 	attempt := func(limit int64, output string) {
 		r.Helper()
-		e := r.settlement(j, exited(1))
+		e := r.settlement(j, exitOutcome(1))
 		e.Attempt.Output = []byte(output)
 		r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 		j = r.claimRetry()
@@ -257,39 +259,39 @@ func newRecordReplacesOldestAtQuota(r *rig) {
 	for i := range list {
 		kept = append(kept, list[i].Number)
 	}
-	same(r, "attempts with a record", kept, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
-	same(r, "runs", j.StartedAttempts, 13)
-	same(r, "output without room", r.outputSize(j, 11), int64(queue.OutputOverQuota))
+	checkEqual(r, "attempts with a record", kept, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+	checkEqual(r, "runs", j.StartedAttempts, 13)
+	checkEqual(r, "output without room", r.outputSize(j, 11), int64(queue.OutputOverQuota))
 	_, err = r.s.Attempt(r.Context(), j.Seq, 1)
 	r.wantCode("an attempt without a record", err, queue.CodeNotFound)
-	r.settle(j, exited(0))
+	r.settle(j, exitOutcome(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	same(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
+	checkEqual(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
 }
 
 func outputOverQuotaIsDropped(r *rig) {
 	j := r.enqueueAndClaim(1)
-	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100, 0)
+	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100, 0)
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000)))
 	limit := r.bytesHeld(1) + 500
-	e := r.settlement(j, exited(0))
+	e := r.settlement(j, exitOutcome(0))
 	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
 	e.Attempt.Result = []byte(`{}`)
 	before := r.bytesHeld(1)
 	r.checkPromoteHinted("an output file that is not kept",
 		func() { r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit}) })
-	got := r.get(j.ID)
-	same(r, "the job", []any{got.State, got.OutputBytes, got.StartedAttempts}, []any{queue.Completed, int64(0), 1})
-	same(r, "bytes that the user holds", r.bytesHeld(1), before)
+	got := r.getJob(j.ID)
+	checkEqual(r, "the job", []any{got.State, got.OutputBytes, got.StartedAttempts}, []any{queue.Completed, int64(0), 1})
+	checkEqual(r, "bytes that the user holds", r.bytesHeld(1), before)
 	a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 	r.must(err)
-	same(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode},
+	checkEqual(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode},
 		[]any{int64(queue.OutputOverQuota), "", 0, int64(0)})
 	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "deletable files", refs, []string{"1-1"})
-	same(r, "an output whose removal would not have made enough room", r.outputSizes(old, 1), []int64{100})
-	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(100))
+	checkEqual(r, "deletable files", refs, []string{"1-1"})
+	checkEqual(r, "an output whose removal would not have made enough room", r.outputSizes(old, 1), []int64{100})
+	checkEqual(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(100))
 }
 
 // runManyWithOutput runs n jobs of a user, each with an output of 100 bytes.
@@ -297,7 +299,7 @@ func (r *rig) runManyWithOutput(uid, n int) {
 	r.Helper()
 	var ended []store.Settlement
 	for _, j := range r.enqueueAndClaimMany(uid, n) {
-		e := r.settlement(j, exited(0))
+		e := r.settlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, 100)
 		ended = append(ended, e)
 	}
@@ -310,7 +312,7 @@ func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(withUID(uid))}, n)...))
 	jobs := r.exchange(store.Report{WantedJobs: n}).Jobs
-	same(r, "claimed jobs", len(jobs), n)
+	checkEqual(r, "claimed jobs", len(jobs), n)
 	return jobs
 }
 
@@ -320,10 +322,10 @@ func newOutputReplacesOlderOutputs(r *rig) {
 		r.runManyWithOutput(uid, n+1)
 		j := r.enqueueAndClaim(uid)
 		limit := r.bytesHeld(uid)
-		j = r.endWithOutput(j, exited(0), 100*n, limit)
-		same(r, "output that replaces others", j.OutputBytes, int64(100*n))
-		same(r, "bytes that the user holds", r.bytesHeld(uid), limit)
-		same(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
+		j = r.endWithOutput(j, exitOutcome(0), 100*n, limit)
+		checkEqual(r, "output that replaces others", j.OutputBytes, int64(100*n))
+		checkEqual(r, "bytes that the user holds", r.bytesHeld(uid), limit)
+		checkEqual(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
 	}
 }
 
@@ -333,20 +335,21 @@ func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	r.runManyWithOutput(1, n)
 	j := r.enqueueAndClaim(1)
 	limit := r.bytesHeld(1)
-	j = r.endWithOutput(j, exited(0), 100*n, limit)
-	same(r, "size of an output that needs too many others removed", r.outputSizes(j, 1), []int64{queue.OutputOverQuota})
-	same(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
-	j = r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100*n, r.bytesHeld(1)+100)
-	same(r, "output that replaces one less", j.OutputBytes, int64(100*n))
+	j = r.endWithOutput(j, exitOutcome(0), 100*n, limit)
+	checkEqual(r, "size of an output that needs too many others removed", r.outputSizes(j, 1),
+		[]int64{queue.OutputOverQuota})
+	checkEqual(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
+	j = r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100*n, r.bytesHeld(1)+100)
+	checkEqual(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
 // Each of many attempts in one report can replace some older outputs.
-func largeReportMakesRoom(r *rig) {
+func settlementsReplaceOlderOutputs(r *rig) {
 	needs := []int{store.MaxRemovedTotal, store.MaxRemovedEach, store.MaxRemovedEach + 1, store.MaxRemovedEach}
 	r.runManyWithOutput(1, store.MaxRemovedTotal+3*store.MaxRemovedEach)
 	var ended []store.Settlement
 	for i, j := range r.enqueueAndClaimMany(1, len(needs)) {
-		e := r.settlement(j, exited(0))
+		e := r.settlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, 100*needs[i])
 		ended = append(ended, e)
 	}
@@ -358,16 +361,16 @@ func largeReportMakesRoom(r *rig) {
 		r.must(err)
 		sizes = append(sizes, a.OutputBytes)
 	}
-	const shared, each = 100 * store.MaxRemovedTotal, 100 * store.MaxRemovedEach
-	want := []int64{shared, each, queue.OutputOverQuota, each}
-	same(r, "outputs of the attempts", sizes, want)
-	same(r, "bytes that the user holds", r.bytesHeld(1), limit)
+	const sharedBytes, bytesPerAttempt = 100 * store.MaxRemovedTotal, 100 * store.MaxRemovedEach
+	want := []int64{sharedBytes, bytesPerAttempt, queue.OutputOverQuota, bytesPerAttempt}
+	checkEqual(r, "outputs of the attempts", sizes, want)
+	checkEqual(r, "bytes that the user holds", r.bytesHeld(1), limit)
 }
 
 func negativeLimitRemovesAllOutputs(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
-	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exited(0), 100, 0)
-	r.endWithOutput(r.enqueueAndClaim(2), exited(0), 100, 0)
+	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exitOutcome(0), 100, 0)
+	r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 100, 0)
 	for _, trim := range []func() (bool, error){
 		func() (bool, error) { return r.s.TrimQueueOutputs(r.Context(), "own", -1) },
 		func() (bool, error) { return r.s.TrimOutputs(r.Context(), -1) },
@@ -378,5 +381,5 @@ func negativeLimitRemovesAllOutputs(r *rig) {
 			r.must(err)
 		}
 	}
-	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(0))
+	checkEqual(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(0))
 }

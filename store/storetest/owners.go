@@ -15,7 +15,7 @@ var ownerPromises = []promise{
 	{name: "Disown moves a former owner's jobs to a negative uid", check: disownMovesJobs},
 	{name: "Disown moves leased jobs when they end or are given back", check: disownMovesLeasedJobsLater},
 	{name: "Disown discards batches and keys", check: disownDiscardsBatchesAndKeys},
-	{name: "the next owner of a uid can be disowned too", check: disownAgain},
+	{name: "the next owner of a uid can be disowned too", check: nextOwnerCanBeDisowned},
 	{name: "a disowned job runs again after an edit assigns a user", check: disownedJobRunsAfterEdit},
 	{name: "output files without an attempt are deletable", check: filesWithoutAttemptAreDeletable},
 }
@@ -26,7 +26,7 @@ func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job
 	d := draft(append([]func(*queue.Job){withUID(uid)}, set...)...)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: uid, Owner: name})
 	r.must(err)
-	return r.get(receipt.IDs[0])
+	return r.getJob(receipt.IDs[0])
 }
 
 // owners returns the names of the present and former owners by uid.
@@ -52,7 +52,7 @@ func (r *rig) disown(uid int) {
 }
 
 func firstOwnerNameIsKept(r *rig) {
-	same(r, "owners of an empty store", len(r.owners()), 0)
+	checkEqual(r, "owners of an empty store", len(r.owners()), 0)
 	r.enqueueAs(7, "alice")
 	r.enqueueAs(7, "bob")
 	r.enqueueAs(8, "")
@@ -62,17 +62,17 @@ func firstOwnerNameIsKept(r *rig) {
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave",
 		MaxPending: 1})
 	r.wantCode("an enqueue that exceeds the limit", err, queue.CodeQueueFull)
-	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
+	checkEqual(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
 	r.checkUnchanged(func() { r.disown(8); r.disown(77) })
 }
 
 func disownMovesJobs(r *rig) {
 	done := r.enqueueAs(7, "alice")
-	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exitOutcome(0))
 	dead := r.enqueueAs(7, "alice", withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1))
+	r.settle(r.claimOne(), exitOutcome(1))
 	failed := r.enqueueAs(7, "alice")
-	r.settle(r.claimOne(), exited(1))
+	r.settle(r.claimOne(), exitOutcome(1))
 	held := r.enqueueAs(7, "alice")
 	r.must(r.change(held, queue.VerbHold))
 	other := r.enqueueAs(8, "bob")
@@ -82,7 +82,7 @@ func disownMovesJobs(r *rig) {
 	r.newEvents()
 	before := map[string]queue.Job{}
 	for _, j := range []queue.Job{done, dead, failed, held, ready, sleeping} {
-		before[j.ID] = r.get(j.ID)
+		before[j.ID] = r.getJob(j.ID)
 	}
 	r.disown(7)
 	var events []queue.Event
@@ -93,28 +93,28 @@ func disownMovesJobs(r *rig) {
 			want.State, want.Reason, want.UpdatedAt = queue.Held, queue.ReasonDisowned, r.s.Now()
 			events = append(events, r.event(queue.EventHeld, want, queue.EventDetail{Reason: queue.ReasonDisowned}))
 		}
-		same(r, "job "+old.ID, r.get(old.ID), want)
+		checkEqual(r, "job "+old.ID, r.getJob(old.ID), want)
 	}
-	same(r, "events", sortedByJob(r.newEvents()), events)
-	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
-	same(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
-	same(r, "jobs of the former owner", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
+	checkEqual(r, "events", sortedByJob(r.newEvents()), events)
+	checkEqual(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
+	checkEqual(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
+	checkEqual(r, "jobs of the former owner", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
 	r.checkCounts()
 	r.checkUnchanged(func() { r.disown(7) })
 	r.checkUnchanged(func() {
 		more, err := r.s.Disown(r.Context(), 8, "alice")
 		r.must(err)
-		same(r, "more to do for a uid with another owner", more, false)
+		checkEqual(r, "more to do for a uid with another owner", more, false)
 	})
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withUID(7))}, UID: 7, Owner: "carol",
 		MaxPendingPerUser: 1})
 	r.must(err)
-	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
-	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
+	checkEqual(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
+	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
 	r.advanceAndPromote(time.Hour)
-	same(r, "claimed later", r.claim(9), nil)
+	checkEqual(r, "claimed later", r.claim(9), nil)
 	r.advanceAndPromote(time.Hour)
-	same(r, "state of an expired job of a former owner", r.get(sleeping.ID).State, queue.Cancelled)
+	checkEqual(r, "state of an expired job of a former owner", r.getJob(sleeping.ID).State, queue.Cancelled)
 	for _, j := range []queue.Job{done, dead, failed, held} {
 		r.must(r.change(j, queue.VerbRemove))
 	}
@@ -130,37 +130,37 @@ func disownMovesLeasedJobsLater(r *rig) {
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 7, Owner: "alice"})
 	r.must(err)
 	jobs := r.claim(5)
-	r.start(jobs[0])
-	r.start(jobs[1])
+	r.startJob(jobs[0])
+	r.startJob(jobs[1])
 	r.checkUnchanged(func() { r.disown(7) })
 	_, moving, err := r.s.Owners(r.Context())
 	r.must(err)
-	same(r, "uids that are being disowned", moving, []int{7})
+	checkEqual(r, "uids that are being disowned", moving, []int{7})
 	job := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
 	r.newEvents()
-	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)),
-		r.settlement(jobs[2], endedAs(queue.EndNeverStarted))}
+	ends := []store.Settlement{r.settlement(jobs[0], exitOutcome(0)), r.settlement(jobs[1], exitOutcome(1)),
+		r.settlement(jobs[2], outcomeOfCause(queue.EndNeverStarted))}
 	done := r.exchange(store.Report{Settlements: ends, Releases: []queue.Lease{jobs[3].Lease()}, WantedJobs: 9})
-	same(r, "claimed in the same call", seqs(done.Jobs), []int64{job.Seq})
+	checkEqual(r, "claimed in the same call", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
-		got := r.get(receipt.IDs[i])
-		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
+		got := r.getJob(receipt.IDs[i])
+		checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
 	r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: jobs[4].Lease(),
 		Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
-	got := r.get(receipt.IDs[4])
-	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
-	same(r, "uid of the next owner's job", r.get(job.ID).UID, 7)
+	got := r.getJob(receipt.IDs[4])
+	checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
+	checkEqual(r, "uid of the next owner's job", r.getJob(job.ID).UID, 7)
 	r.checkCounts()
 	r.promote()
 	_, moving, err = r.s.Owners(r.Context())
 	r.must(err)
-	same(r, "uids that are being disowned, later", moving, nil)
-	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
-	r.settle(done.Jobs[0], exited(1))
+	checkEqual(r, "uids that are being disowned, later", moving, nil)
+	checkEqual(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
+	r.settle(done.Jobs[0], exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
-	same(r, "claimed later", seqs(r.claim(9)), []int64{job.Seq})
+	checkEqual(r, "claimed later", seqs(r.claim(9)), []int64{job.Seq})
 }
 
 // Disown discards the former owner's batches and idempotency keys.
@@ -182,37 +182,37 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	r.disown(7)
 	r.applyBatch(first)
 	r.promote()
-	got := r.get(committed)
-	same(r, "a job of a committed batch", []any{got.State, got.UID, got.Reason},
+	got := r.getJob(committed)
+	checkEqual(r, "a job of a committed batch", []any{got.State, got.UID, got.Reason},
 		[]any{queue.Held, -1, queue.ReasonDisowned})
 	r.enqueueAs(8, "eve", withID("open"))
 	ask.Owner, ask.Checksum = "bob", [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), ask)
 	r.must(err)
-	same(r, "duplicate, with a key of the former owner", receipt.Duplicate, false)
+	checkEqual(r, "duplicate, with a key of the former owner", receipt.Duplicate, false)
 	stage("open")
 	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingPerUser: 9})
 	r.must(err)
 	r.applyBatch(last)
 	r.checkCounts()
-	same(r, "claimed", len(r.claim(9)), 3)
+	checkEqual(r, "claimed", len(r.claim(9)), 3)
 }
 
 // The next owner of a uid can be disowned too.
-func disownAgain(r *rig) {
+func nextOwnerCanBeDisowned(r *rig) {
 	for n, name := range []string{"alice", "bob", "carol"} {
 		j := r.enqueueAs(7, name)
 		r.disown(7)
-		same(r, "uid of the former owner", r.get(j.ID).UID, -1-n)
+		checkEqual(r, "uid of the former owner", r.getJob(j.ID).UID, -1-n)
 	}
-	same(r, "owners", r.owners(), map[int]string{-1: "alice", -2: "bob", -3: "carol"})
+	checkEqual(r, "owners", r.owners(), map[int]string{-1: "alice", -2: "bob", -3: "carol"})
 	j := r.enqueueAs(7, "dave")
-	same(r, "claimed", seqs(r.claim(9)), []int64{j.Seq})
+	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{j.Seq})
 }
 
 func disownedJobRunsAfterEdit(r *rig) {
 	waits, dead := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withMaxAttempts(1), withPriority(9))
-	r.settle(r.claimOne(), exited(1))
+	r.settle(r.claimOne(), exitOutcome(1))
 	r.disown(7)
 	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead,
 		queue.VerbRetryDead: dead} {
@@ -226,7 +226,7 @@ func disownedJobRunsAfterEdit(r *rig) {
 	r.must(r.edit(waits, func(j *queue.Job) error { j.User, j.AsUID = "bob", new(8); return nil }))
 	r.must(r.change(waits, queue.VerbRelease))
 	claimed := r.claimOne()
-	same(r, "seq, uid and AsUID of the claimed job", []any{claimed.Seq, claimed.UID, *claimed.AsUID},
+	checkEqual(r, "seq, uid and AsUID of the claimed job", []any{claimed.Seq, claimed.UID, *claimed.AsUID},
 		[]any{waits.Seq, -1, 8})
 	r.must(r.change(dead, queue.VerbRemove))
 	r.checkCounts()
@@ -238,11 +238,12 @@ func filesWithoutAttemptAreDeletable(r *rig) {
 	name := func(j queue.Job) string { return fmt.Sprintf("%d-%d", j.Seq, j.Fence) }
 	kept, inline, removed, leased := jobs[0], jobs[1], jobs[2], jobs[3]
 	large := func(j queue.Job) store.Settlement {
-		e := r.settlement(j, exited(0))
+		e := r.settlement(j, exitOutcome(0))
 		e.Attempt.OutputRef, e.Attempt.OutputBytes = name(j), 1<<20
 		return e
 	}
-	r.exchange(store.Report{Settlements: []store.Settlement{large(kept), r.settlement(inline, exited(0)), large(removed)}})
+	r.exchange(store.Report{Settlements: []store.Settlement{large(kept), r.settlement(inline, exitOutcome(0)),
+		large(removed)}})
 	r.must(r.change(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
 	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1",
@@ -251,7 +252,7 @@ func filesWithoutAttemptAreDeletable(r *rig) {
 		r.Helper()
 		got, err := r.s.MarkUnownedOutputs(r.Context(), refs)
 		r.must(err)
-		same(r, "unowned", got, want)
+		checkEqual(r, "unowned", got, want)
 	}
 	unowned(nil)
 	unowned(ask, unknown, name(inline), stale)
@@ -261,7 +262,7 @@ func filesWithoutAttemptAreDeletable(r *rig) {
 	slices.Sort(garbage)
 	want := []string{unknown, name(inline), stale, name(removed)}
 	slices.Sort(want)
-	same(r, "deletable files", garbage, want)
+	checkEqual(r, "deletable files", garbage, want)
 	r.must(r.s.ForgetDeletedOutputs(r.Context(), garbage))
 	unowned([]string{stale}, stale)
 	many := make([]string, 1200)
@@ -286,8 +287,9 @@ func disownPausesSchedules(r *rig) {
 	}
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
-	same(r, "an occurrence of a former owner's schedule", r.runRequest(f), store.OccurrenceResult{})
+	checkEqual(r, "an occurrence of a former owner's schedule", r.runOccurrences(f), store.OccurrenceResult{})
 	f.RequestedBy = new(int)
-	same(r, "an occurrence that a user requests", r.runRequest(f), store.OccurrenceResult{})
-	same(r, "an occurrence of another user's schedule", r.fireNext("other").Records[0].Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "an occurrence that a user requests", r.runOccurrences(f), store.OccurrenceResult{})
+	checkEqual(r, "an occurrence of another user's schedule", r.runNextOccurrence("other").Records[0].Outcome,
+		store.OutcomeEnqueued)
 }

@@ -28,29 +28,29 @@ type Engine struct {
 
 // These environment variables control Walks: the number of walks, and the seed of the only walk to perform.
 const (
-	runsVariable = "QUEUECTL_WALKS"
-	seedVariable = "QUEUECTL_WALK"
+	walkCountVariable = "QUEUECTL_WALKS"
+	seedVariable      = "QUEUECTL_WALK"
 )
 
 // Walks performs random walks of the given number of steps. Each step calls the engine and the model in the
 // same way and compares their results. The given function creates both stores with an order, and returns a function
 // that advances their clock. A failed walk logs its seed. Short mode takes a quarter of the steps.
-func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
+func Walks(t *testing.T, walkCount, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
-	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
-		runs = n
+	if n, err := strconv.Atoi(os.Getenv(walkCountVariable)); err == nil {
+		walkCount = n
 	}
 	first := 0
 	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {
-		first, runs = n, 1
+		first, walkCount = n, 1
 	}
-	for seed := first; seed < first+runs; seed++ {
+	for seed := first; seed < first+walkCount; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := &pairWalk{T: t, rng: rand.New(rand.NewPCG(uint64(seed), 17))}
 			w.orders = orders
 			if seed%4 == 1 {
-				w.orders = []queue.Order{byArrival}
+				w.orders = []queue.Order{arrivalOrder}
 			}
 			w.order = w.orders[w.rng.IntN(len(w.orders))]
 			w.withGates, w.withWeights, w.withHooks = seed%4 != 0, seed%3 == 0, seed%5 == 0
@@ -99,16 +99,16 @@ type pairWalk struct {
 	leases      map[int64]queue.Lease // leases of the engine, which chooses their fences at random
 	modelLeases map[int64]queue.Lease // leases of the model
 
-	maxUser int
-	rules   map[string]store.QueueRule
-	node    store.Node
+	maxUID int
+	rules  map[string]store.QueueRule
+	node   store.Node
 }
 
-// askBoth calls ask with both stores and checks that both return no error or errors of the same code.
-func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
+// askBoth passes both stores to call, and checks that the calls return no error or errors of the same code.
+func askBoth[T any](w *pairWalk, call func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
-	engine, err := ask(w.engine.Store)
-	model, wanted := ask(w.model)
+	engine, err := call(w.engine.Store)
+	model, wanted := call(w.model)
 	if codeOf(err) != codeOf(wanted) {
 		w.Errorf("step %d, %s: the engine returns the error %v, the model %v", w.step, w.operation, err, wanted)
 	}
@@ -145,9 +145,9 @@ func (w *pairWalk) compareJob(seq int64) {
 }
 
 // doBoth performs an operation on both stores and checks that both succeed or fail alike.
-func (w *pairWalk) doBoth(do func(s store.Store) error) {
+func (w *pairWalk) doBoth(operation func(s store.Store) error) {
 	w.Helper()
-	askBoth(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
+	askBoth(w, func(s store.Store) (struct{}, error) { return struct{}{}, operation(s) })
 }
 
 func (w *pairWalk) doRandomOperation() {
@@ -214,8 +214,8 @@ func (w *pairWalk) doRandomOperation() {
 		return
 	}
 	engine, model := w.engine.Store.Counts(), w.model.Counts()
-	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.operation), engine.States, model.States)
-	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.OutputBytes,
+	checkEqual(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.operation), engine.States, model.States)
+	checkEqual(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.OutputBytes,
 		model.OutputBytes)
 }
 
@@ -232,8 +232,8 @@ func (w *pairWalk) changeRule() {
 		}
 		w.doBoth(func(s store.Store) error { return s.SetGate(w.Context(), d) })
 	case 0:
-		w.maxUser = w.rng.IntN(5)
-		w.doBoth(func(s store.Store) error { return s.SetMaxRunningPerUser(w.Context(), w.maxUser) })
+		w.maxUID = w.rng.IntN(5)
+		w.doBoth(func(s store.Store) error { return s.SetMaxRunningPerUser(w.Context(), w.maxUID) })
 	case 1:
 		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)],
 			Labels:    map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
@@ -272,7 +272,7 @@ func (w *pairWalk) setRules() {
 		if w.withHooks {
 			hooks.Triggers = queue.HookCompleted
 		}
-		err := errors.Join(s.SetMaxRunningPerUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node),
+		err := errors.Join(s.SetMaxRunningPerUser(w.Context(), w.maxUID), s.SetNode(w.Context(), w.node),
 			s.SetHooks(w.Context(), hooks))
 		for _, name := range queues {
 			rule, known := w.rules[name]
@@ -311,7 +311,7 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 		// If users take turns, demand only one unit. A job that needs several units holds back others once a
 		// claim finds that the job is its user's next one, and the stores may find this at different times.
 		n := 1
-		if w.order == byArrival {
+		if w.order == arrivalOrder {
 			n += w.rng.IntN(3)
 		}
 		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.rng.IntN(2)], Amount: n})
@@ -393,7 +393,7 @@ func (w *pairWalk) exchange() {
 	var engine, model store.Report
 	engine.WantedJobs = w.rng.IntN(7)
 	model.WantedJobs = engine.WantedJobs
-	stillLeased := w.report(&engine, &model)
+	stillLeased := w.addRandomResults(&engine, &model)
 	if w.rng.IntN(4) == 0 { // the result does not matter: a simulation must change nothing
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
@@ -437,8 +437,8 @@ func (w *pairWalk) exchange() {
 	}
 }
 
-// report adds the same random results of the leased jobs to both reports. It returns the jobs that may stay leased.
-func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
+// addRandomResults adds the same random results to both reports. It returns the jobs that may stay leased.
+func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []int64) {
 	for _, seq := range w.leasedSeqs {
 		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
 		switch w.rng.IntN(6) {
@@ -471,7 +471,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			if w.rng.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
 			}
-			a := queue.Attempt{StartedAt: earlier(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(),
+			a := queue.Attempt{StartedAt: timeBefore(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(),
 				Output: make([]byte, seq%3)}
 			engine.Settlements = append(engine.Settlements, store.Settlement{Lease: engineLease, Attempt: a, Decision: d,
 				Fingerprint: uint64(seq % 5)})
@@ -524,7 +524,7 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority,
 				j.ExpiresAt, j.State, j.Demands, err)
 		}
-		w.Logf("now %d, limit per user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
+		w.Logf("now %d, limit per user %d, node %+v, queues %v", w.model.Now(), w.maxUID, w.node, w.rules)
 		return
 	}
 	for i := range got {

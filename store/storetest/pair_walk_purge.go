@@ -54,7 +54,7 @@ func (w *pairWalk) purge() {
 		error) {
 		return s.OwnRetentionQueues(w.Context())
 	})
-	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
+	checkEqual(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
 	page, _ := askBoth(w, func(s store.Store) (store.RefPage, error) {
 		return s.ListRefs(w.Context(), store.Filter{Limit: store.MaxPageRows})
 	})

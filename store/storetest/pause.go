@@ -9,38 +9,38 @@ import (
 )
 
 var pausePromises = []promise{
-	{name: "a running job can be paused and resumed, and the events name the user", check: pausedAndResumed},
+	{name: "a running job can be paused and resumed, and the events name the user", check: runningJobPausesAndResumes},
 	{name: "only a job that is known to run can be paused", check: pauseNeedsRunningJob},
-	{name: "a pause ends with the attempt", check: pauseEnds},
-	{name: "a change of a setting can be recorded as another kind of event", check: settingEventKind},
+	{name: "a pause ends with the attempt", check: pauseEndsWithAttempt},
+	{name: "a change of a setting can be recorded as another kind of event", check: settingRecordsGivenKind},
 }
 
 // pause pauses or resumes a leased job on behalf of a user.
-func (r *rig) pause(l queue.Lease, on bool, uid int) error {
-	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: on, UID: uid})
+func (r *rig) pause(l queue.Lease, pause bool, uid int) error {
+	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: pause, UID: uid})
 }
 
 // A running job can be paused and resumed, and the events name the user.
-func pausedAndResumed(r *rig) {
+func runningJobPausesAndResumes(r *rig) {
 	r.enqueueOne()
-	j := r.start(r.claimOne())
+	j := r.startJob(r.claimOne())
 	r.newEvents()
 	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), false, testUID)) })
 	r.advance(time.Second)
 	r.must(r.pause(j.Lease(), true, 7))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = r.s.Now(), 7, r.s.Now()
-	same(r, "paused job", r.get(j.ID), j)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
+	checkEqual(r, "paused job", r.getJob(j.ID), j)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
 	r.advance(time.Second)
 	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // pausing a paused job again changes nothing
 	r.checkCounts()
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "jobs leased by an earlier service", leased, []queue.Job{j})
+	checkEqual(r, "jobs leased by an earlier service", leased, []queue.Job{j})
 	r.must(r.pause(j.Lease(), false, 8))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
-	same(r, "resumed job", r.get(j.ID), j)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
+	checkEqual(r, "resumed job", r.getJob(j.ID), j)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
 	r.checkCounts()
 }
 
@@ -62,34 +62,35 @@ func pauseNeedsRunningJob(r *rig) {
 }
 
 // A pause ends with the attempt.
-func pauseEnds(r *rig) {
-	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.EndKilled), endedAs(queue.EndStopped),
-		{EndCause: queue.EndStopped, WasPaused: true}, endedAs(queue.EndRunnerLost)} {
+func pauseEndsWithAttempt(r *rig) {
+	for _, o := range []queue.Outcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
+		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPaused: true},
+		outcomeOfCause(queue.EndRunnerLost)} {
 		r.enqueueOne()
-		j := r.start(r.claimOne())
+		j := r.startJob(r.claimOne())
 		r.must(r.pause(j.Lease(), true, testUID))
 		e := r.settlement(j, o)
-		same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
-		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
+		checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
+		if got := r.getJob(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
 			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
 		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrStateChanged) {
 			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrStateChanged)
 		}
-		r.must(r.change(r.get(j.ID), queue.VerbRemove))
+		r.must(r.change(r.getJob(j.ID), queue.VerbRemove))
 	}
 }
 
 // SetSetting can record an event of another kind than EventSettingChanged.
-func settingEventKind(r *rig) {
+func settingRecordsGivenKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
-		same(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: kind,
+		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: kind,
 			Detail: queue.EventDetail{UID: &uid, Setting: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.s.Settings(r.Context())
 	r.must(err)
-	same(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, SetAt: r.s.Now()}})
+	checkEqual(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, SetAt: r.s.Now()}})
 	set("", 8, queue.EventResumed)
 }

@@ -10,7 +10,7 @@ import (
 // Each progress report of a running attempt is stored and adds an event. The last one stays after the end of
 // the attempt and is deleted when the next attempt starts. The store rejects progress for a lease that has
 // ended or for an attempt that has not started.
-func progressStays(r *rig) {
+func progressOutlastsAttempt(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
 	r.newEvents()
@@ -18,59 +18,59 @@ func progressStays(r *rig) {
 		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
 	}
 	early := report(j.Lease(), queue.Progress{Percent: 1, ReportedAt: 5})
-	same(r, "stale before the start", early.StaleLeases, []queue.Lease{j.Lease()})
-	j = r.start(j)
+	checkEqual(r, "stale before the start", early.StaleLeases, []queue.Lease{j.Lease()})
+	j = r.startJob(j)
 	r.newEvents()
 	for _, p := range []queue.Progress{{Percent: 0, ReportedAt: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J",
 		ReportedAt: 7},
 		{Percent: 39, ReportedAt: 8}} {
 		report(j.Lease(), p)
-		same(r, "progress", *r.get(j.ID).Progress, p)
-		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID),
+		checkEqual(r, "progress", *r.getJob(j.ID).Progress, p)
+		checkEqual(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.getJob(j.ID),
 			queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
 	}
-	e := r.settlement(j, exited(1))
+	e := r.settlement(j, exitOutcome(1))
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	same(r, "after an end without progress", *r.get(j.ID).Progress, queue.Progress{Percent: 39, ReportedAt: 8})
+	checkEqual(r, "after an end without progress", *r.getJob(j.ID).Progress, queue.Progress{Percent: 39, ReportedAt: 8})
 	late := report(j.Lease(), queue.Progress{Percent: 99, ReportedAt: 9})
-	same(r, "stale after the end", late.StaleLeases, []queue.Lease{j.Lease()})
+	checkEqual(r, "stale after the end", late.StaleLeases, []queue.Lease{j.Lease()})
 
 	r.advanceAndPromote(time.Minute)
-	again := r.start(r.claimOne())
-	same(r, "after the next start", r.get(again.ID).Progress, nil)
-	e = r.settlement(again, exited(1))
+	again := r.startJob(r.claimOne())
+	checkEqual(r, "after the next start", r.getJob(again.ID).Progress, nil)
+	e = r.settlement(again, exitOutcome(1))
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", ReportedAt: 10}
 	report(again.Lease(), queue.Progress{Percent: 60, ReportedAt: 9})
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	e.Progress.Percent = 1 // a change of the caller's copy must not change the stored job
-	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last",
+	checkEqual(r, "progress reported with the end", *r.getJob(j.ID).Progress, queue.Progress{Percent: 70, Text: "last",
 		ReportedAt: 10})
 
 	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()
-	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(short, exited(0))}})
-	same(r, "after an attempt whose start and progress were not reported", r.get(j.ID).Progress, nil)
+	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(short, exitOutcome(0))}})
+	checkEqual(r, "after an attempt whose start and progress were not reported", r.getJob(j.ID).Progress, nil)
 }
 
 // The result of an attempt counts toward the size of its output. TrimOutputs removes both together.
-func resultIsOutput(r *rig) {
+func resultCountsAsOutput(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	for _, j := range r.claim(2) {
-		e := r.settlement(j, exited(0))
+		e := r.settlement(j, exitOutcome(0))
 		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advanceAndPromote(time.Second)
 	}
-	same(r, "bytes", r.s.Counts().OutputBytes, int64(20))
+	checkEqual(r, "bytes", r.s.Counts().OutputBytes, int64(20))
 	for more := true; more; {
 		var err error
 		more, err = r.s.TrimOutputs(r.Context(), 10)
 		r.must(err)
 	}
-	same(r, "remaining bytes", r.s.Counts().OutputBytes, int64(10))
+	checkEqual(r, "remaining bytes", r.s.Counts().OutputBytes, int64(10))
 	for seq, want := range map[int64]string{1: "", 2: `"678"`} {
 		a, err := r.s.Attempt(r.Context(), seq, 1)
 		r.must(err)
-		same(r, "result", string(a.Result), want)
+		checkEqual(r, "result", string(a.Result), want)
 	}
 }

@@ -12,8 +12,8 @@ var queuePromises = []promise{
 	{name: "a queue exists while it has jobs or settings", check: queueExistsWhileItHasJobs},
 	{name: "a queue's max_pending limits its waiting jobs", check: maxPendingLimitsQueue},
 	{name: "a queue's pause ends at its end time", check: queuePauseEnds},
-	{name: "the number of queues that one user creates is limited", check: queuesOfOneUser},
-	{name: "an edit moves a waiting job to another queue", check: editedQueue},
+	{name: "the number of queues that one user creates is limited", check: queuesPerUserAreLimited},
+	{name: "an edit moves a waiting job to another queue", check: editMovesJobToQueue},
 	{name: "Obstacles lists the gates that keep a job from starting", check: waitReasonsAreListed},
 	{name: "Simulate returns the jobs that would start next and changes nothing", check: simulationChangesNothing},
 	{name: "a unique key belongs to one unfinished job", check: uniqueKeyBelongsToUnfinishedJob},
@@ -21,15 +21,15 @@ var queuePromises = []promise{
 	{name: "a new job can replace the waiting job with its unique key", check: newJobReplacesHolderOfUniqueKey},
 	{name: "drafts of one request can share a unique key", check: draftsCanShareUniqueKey},
 	{name: "a job cannot be retried while another job has its unique key", check: retryNeedsFreeUniqueKey},
-	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: uniqueCancelledByEnqueue},
+	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: cancelledEnqueueFreesKey},
 	{name: "retrying a parent revives no dependant whose unique key another job has",
 		check: retriedParentRevivesNoKeyConflict},
 }
 
-// withUniqueKey returns an argument for draft that gives the job a unique key. do says what happens if another job
-// has that key.
-func withUniqueKey(key string, do queue.ConflictAction) func(*queue.Job) {
-	return func(j *queue.Job) { j.Unique, j.OnConflict = key, do }
+// withUniqueKey returns an argument for draft that gives the job a unique key. action says what happens if
+// another job has that key.
+func withUniqueKey(key string, action queue.ConflictAction) func(*queue.Job) {
+	return func(j *queue.Job) { j.Unique, j.OnConflict = key, action }
 }
 
 func (r *rig) queueStates() map[string]store.QueueState {
@@ -48,7 +48,7 @@ func (r *rig) queueStates() map[string]store.QueueState {
 
 // A queue exists while it has jobs or settings.
 func queueExistsWhileItHasJobs(r *rig) {
-	same(r, "queues of an empty store", len(r.queueStates()), 0)
+	checkEqual(r, "queues of an empty store", len(r.queueStates()), 0)
 	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, JobDefaults: `{"priority":7}`, Paused: true,
 		PausedBy: 7, PausedAt: 5, PauseReason: "x"}
 	r.setQueueRule("kept", rule)
@@ -56,32 +56,32 @@ func queueExistsWhileItHasJobs(r *rig) {
 		Drafts: []queue.Job{draft(withQueue("gpu")), draft(withQueue("gpu")), draft(withQueue("gpu"), withDelay(time.Hour)),
 			draft(withQueue("kept"))}})
 	r.must(err)
-	same(r, "new queues", receipt.NewQueues, []string{"gpu"})
-	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
+	checkEqual(r, "new queues", receipt.NewQueues, []string{"gpu"})
+	r.must(r.change(r.getJob(receipt.IDs[3]), queue.VerbCancel))
 	got := r.exchange(store.Report{WantedJobs: 1}).Jobs
-	same(r, "queues", r.queueStates(), map[string]store.QueueState{
+	checkEqual(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until the store knows that it has started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, OldestReadySince: r.s.Now()},
 	})
 	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w",
 		PID: 1}}})
-	same(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
-	r.settle(got[0], exited(0))
+	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
+	r.settle(got[0], exitOutcome(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
 		r.must(r.change(j, queue.VerbCancel))
 	}
 	r.setQueueRule("kept", store.DefaultQueueRule)
-	same(r, "queues at the end", len(r.queueStates()), 0)
+	checkEqual(r, "queues at the end", len(r.queueStates()), 0)
 }
 
 func maxPendingLimitsQueue(r *rig) {
 	r.setQueueRule("small", store.QueueRule{Weight: 1, MaxPending: 2})
-	ask := func(what string, drafts ...queue.Job) {
+	ask := func(subject string, drafts ...queue.Job) {
 		r.Helper()
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID})
-			r.wantCode(what, err, queue.CodeQueueFull)
+			r.wantCode(subject, err, queue.CodeQueueFull)
 		})
 	}
 	ask("three jobs in one request", draft(withQueue("small")), draft(withQueue("small")), draft(withQueue("small")))
@@ -106,7 +106,7 @@ func maxPendingLimitsQueue(r *rig) {
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)
-	same(r, "waiting jobs of the queue", r.queueStates()["small"].Waiting, int64(2))
+	checkEqual(r, "waiting jobs of the queue", r.queueStates()["small"].Waiting, int64(2))
 	r.checkCounts()
 }
 
@@ -122,12 +122,12 @@ func queuePauseEnds(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	r.claimExactly("a millisecond before the pause ends")
 	r.advanceAndPromote(time.Millisecond)
-	same(r, "rule of the queue", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
+	checkEqual(r, "rule of the queue", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
 	r.claimExactly("the pause has ended", j)
 }
 
 // The number of queues that one user creates is limited.
-func queuesOfOneUser(r *rig) {
+func queuesPerUserAreLimited(r *rig) {
 	drafts := make([]queue.Job, store.MaxQueues)
 	for i := range drafts {
 		drafts[i] = draft(withQueue(fmt.Sprint("q", i)))
@@ -146,13 +146,13 @@ func queuesOfOneUser(r *rig) {
 }
 
 // An edit moves a waiting job to another queue.
-func editedQueue(r *rig) {
+func editMovesJobToQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	j := r.enqueueOne(withQueue("night"))
 	r.claimExactly("the queue is paused")
 	r.must(r.edit(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
-	same(r, "waiting jobs of the second queue", r.queueStates()["day"].Waiting, int64(1))
-	same(r, "waiting jobs of the first queue", r.queueStates()["night"].Waiting, int64(0))
+	checkEqual(r, "waiting jobs of the second queue", r.queueStates()["day"].Waiting, int64(1))
+	checkEqual(r, "waiting jobs of the first queue", r.queueStates()["night"].Waiting, int64(0))
 	r.claimExactly("the job has moved to another queue", j)
 }
 
@@ -173,25 +173,25 @@ func simulationChangesNothing(r *rig) {
 		if first == nil {
 			first = seqs(got.Jobs)
 		}
-		same(r, "simulated jobs", seqs(got.Jobs), first)
-		same(r, "incomplete", got.Incomplete, false)
+		checkEqual(r, "simulated jobs", seqs(got.Jobs), first)
+		checkEqual(r, "incomplete", got.Incomplete, false)
 	}
-	same(r, "jobs", len(first), 4)
-	same(r, "queues", r.queueStates(), queues)
-	same(r, "counts", r.s.Counts().States, counts.States)
-	same(r, "events", r.newEvents(), nil)
-	same(r, "claimed jobs", seqs(r.exchange(store.Report{WantedJobs: 9}).Jobs), first)
+	checkEqual(r, "jobs", len(first), 4)
+	checkEqual(r, "queues", r.queueStates(), queues)
+	checkEqual(r, "counts", r.s.Counts().States, counts.States)
+	checkEqual(r, "events", r.newEvents(), nil)
+	checkEqual(r, "claimed jobs", seqs(r.exchange(store.Report{WantedJobs: 9}).Jobs), first)
 	r.checkState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
 	r.checkCounts()
 }
 
 // WaitReasons lists what keeps a job from starting.
 func waitReasonsAreListed(r *rig) {
-	obstacles := func(what string, j queue.Job, want ...store.WaitReason) {
+	obstacles := func(subject string, j queue.Job, want ...store.WaitReason) {
 		r.Helper()
 		got, err := r.s.WaitReasons(r.Context(), []int64{j.Seq})
 		r.must(err)
-		same(r, what, got[j.Seq], want)
+		checkEqual(r, subject, got[j.Seq], want)
 	}
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
 	first := r.enqueueOne(withDemands(lockDemand("k", 1),
@@ -213,10 +213,10 @@ func waitReasonsAreListed(r *rig) {
 		NeededUnits: 2})
 	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource, Key: "gpu", Usage: 2,
 		Limit: 3, NeededUnits: 1, KeptForOtherJob: true})
-	r.start(r.get(first.ID))
+	r.startJob(r.getJob(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks the first of the reasons for which each job in want is waiting.
-	firsts := func(what string, want map[int64]store.WaitReason) {
+	firsts := func(subject string, want map[int64]store.WaitReason) {
 		r.Helper()
 		all, err := r.s.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
 		r.must(err)
@@ -224,7 +224,7 @@ func waitReasonsAreListed(r *rig) {
 		for seq, list := range all {
 			got[seq] = store.WaitReason{GateKind: list[0].GateKind, Key: list[0].Key}
 		}
-		same(r, what, got, want)
+		checkEqual(r, subject, got, want)
 	}
 	gpu := store.WaitReason{GateKind: queue.GateResource, Key: "gpu"}
 	firsts("first obstacles of several jobs",
@@ -253,7 +253,7 @@ func uniqueKeyBelongsToUnfinishedJob(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
+	checkEqual(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
 		IsExisting: []bool{true}, NewQueues: got.NewQueues})
 	r.checkUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
@@ -262,10 +262,10 @@ func uniqueKeyBelongsToUnfinishedJob(r *rig) {
 	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), withUID(7)),
 		draft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
-	same(r, "the running job", running.Seq, first.Seq)
+	checkEqual(r, "the running job", running.Seq, first.Seq)
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
 	r.wantError("replacing a running job", err, queue.CodeExists, "unique")
-	r.settle(running, exited(1))
+	r.settle(running, exitOutcome(1))
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
 	r.wantError("the job with the key waits for its retry", err, queue.CodeExists, "unique")
 	r.must(r.change(first, queue.VerbCancel))
@@ -278,11 +278,11 @@ func uniqueKeyBelongsToUnfinishedJob(r *rig) {
 
 func endedJobKeepsUniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
-	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exitOutcome(0))
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
+	checkEqual(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
 	r.wantError("replacing an ended job", err, queue.CodeExists, "unique")
 	r.advanceAndPromote(time.Millisecond)
@@ -304,8 +304,8 @@ func draftsCanShareUniqueKey(r *rig) {
 		Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(),
 			draft(withUniqueKey("k", queue.ConflictReturn))}})
 	r.must(err)
-	same(r, "seq of the third draft", got.Seqs[2], got.Seqs[0])
-	same(r, "jobs", len(r.listAll(store.Filter{})), 2)
+	checkEqual(r, "seq of the third draft", got.Seqs[2], got.Seqs[0])
+	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 2)
 	r.checkUnchanged(func() {
 		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
 			Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReject)),
@@ -327,12 +327,12 @@ func retryNeedsFreeUniqueKey(r *rig) {
 func retriedParentRevivesNoKeyConflict(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withParents(queue.ParentCompleted, parent))
-	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
+	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))
 	other := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withDelay(time.Hour))
 	r.must(r.change(parent, queue.VerbRetry))
 	r.promote()
 	r.checkState("another job has the unique key", child, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("the retried parent", parent)[0], exited(1))
+	r.settle(r.claimExactly("the retried parent", parent)[0], exitOutcome(1))
 	r.must(r.change(other, queue.VerbCancel))
 	r.must(r.change(parent, queue.VerbRetry))
 	r.promote()
@@ -340,9 +340,9 @@ func retriedParentRevivesNoKeyConflict(r *rig) {
 }
 
 // A job that the store cancels when it is enqueued, because its parent is dead, does not keep its unique key.
-func uniqueCancelledByEnqueue(r *rig) {
+func cancelledEnqueueFreesKey(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
+	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))
 	keyed := func(set ...func(*queue.Job)) queue.Job {
 		j := draft(set...)
 		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplace

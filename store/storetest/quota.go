@@ -29,7 +29,7 @@ var quotaPromises = []promise{
 	{name: "many jobs of one user do not delay other users", check: manyJobsOfOneUserDelayNoOther},
 	{name: "a random walk with several users claims the expected jobs", check: func(r *rig) { randomUserWalk(r, 1000) }},
 	{name: "a random walk with several users and ageing by enqueues claims the expected jobs",
-		check: func(r *rig) { randomUserWalk(r, 500) }, order: byEnqueue},
+		check: func(r *rig) { randomUserWalk(r, 500) }, order: enqueueAgingOrder},
 }
 
 func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
@@ -49,11 +49,11 @@ func userPendingLimitApplies(r *rig) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingPerUser: limit})
 		return err
 	}
-	full := func(what string, err error) {
+	full := func(subject string, err error) {
 		r.Helper()
-		r.wantCode(what, err, queue.CodeQueueFull)
+		r.wantCode(subject, err, queue.CodeQueueFull)
 		if !strings.Contains(err.Error(), "max_pending_per_user is 3") {
-			r.Errorf("%s: %v does not name the setting and its value", what, err)
+			r.Errorf("%s: %v does not name the setting and its value", subject, err)
 		}
 	}
 	r.must(ask(2, 9, 0))
@@ -64,14 +64,14 @@ func userPendingLimitApplies(r *rig) {
 	jobs := r.claim(3)
 	r.must(ask(3, 3, 3)) // the jobs of user 1 do not count toward the limit of user 3
 	full("a reserved job still waits", ask(1, 1, 3))
-	r.settle(jobs[0], exited(1))
+	r.settle(jobs[0], exitOutcome(1))
 	full("a failed job still waits", ask(1, 1, 3))
-	r.start(jobs[1])
+	r.startJob(jobs[1])
 	r.must(ask(1, 1, 3))
 	full("one more job", ask(1, 1, 3))
-	r.settle(jobs[2], exited(0))
+	r.settle(jobs[2], exitOutcome(0))
 	r.must(ask(1, 1, 3))
-	waiting := r.get(jobs[0].ID)
+	waiting := r.getJob(jobs[0].ID)
 	r.must(r.change(waiting, queue.VerbHold))
 	full("a held job still waits", ask(1, 1, 3))
 	r.must(r.change(waiting, queue.VerbCancel))
@@ -99,13 +99,11 @@ func userPendingLimitAppliesToRetries(r *rig) {
 	}
 	r.must(retry(jobs[0], 2, 1))
 	r.checkUnchanged(func() {
-		r.wantCode("a second job of a user with a limit of one", retry(jobs[1], 3, 1),
-			queue.CodeQueueFull)
+		r.wantCode("a second job of a user with a limit of one", retry(jobs[1], 3, 1), queue.CodeQueueFull)
 	})
 	r.must(retry(jobs[2], 2, 1))
 	r.checkUnchanged(func() {
-		r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0),
-			queue.CodeQueueFull)
+		r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeQueueFull)
 	})
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingPerUser: 1}
 	// The job was already waiting, so the limits on waiting jobs do not apply to it.
@@ -148,21 +146,21 @@ func userRunningLimitApplies(r *rig) {
 	r.newEvents()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
-	same(r, "claimed", seqs(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
-	same(r, "claimed again", r.claim(9), nil)
+	checkEqual(r, "claimed", seqs(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
+	checkEqual(r, "claimed again", r.claim(9), nil)
 	for _, j := range mine[2:] {
-		same(r, "a job that the running limit holds back", r.get(j.ID), j)
+		checkEqual(r, "a job that the running limit holds back", r.getJob(j.ID), j)
 	}
-	same(r, "counts", r.s.Counts().States, counts.States)
-	same(r, "events", r.newEvents(), nil)
-	r.start(claimed[0])
-	same(r, "claimed while the first job runs", r.claim(9), nil)
-	r.settle(claimed[0], exited(0))
-	same(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
+	checkEqual(r, "counts", r.s.Counts().States, counts.States)
+	checkEqual(r, "events", r.newEvents(), nil)
+	r.startJob(claimed[0])
+	checkEqual(r, "claimed while the first job runs", r.claim(9), nil)
+	r.settle(claimed[0], exitOutcome(0))
+	checkEqual(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Releases: []queue.Lease{claimed[1].Lease()}})
-	same(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.settle(claimed[2], exited(0)) // the end of another user's job lets no job of user 1 start
-	same(r, "claimed after another user's job ended", r.claim(9), nil)
+	checkEqual(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
+	r.settle(claimed[2], exitOutcome(0)) // the end of another user's job lets no job of user 1 start
+	checkEqual(r, "claimed after another user's job ended", r.claim(9), nil)
 	r.checkCounts()
 }
 
@@ -170,37 +168,37 @@ func userRunningLimitApplies(r *rig) {
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(withUID(1), withPriority(9))
-	same(r, "the first job", seqs(r.claim(1)), []int64{first.Seq})
+	checkEqual(r, "the first job", seqs(r.claim(1)), []int64{first.Seq})
 	low, high, middle := r.enqueueOne(withUID(1), withPriority(1)), r.enqueueOne(withUID(1), withPriority(8)),
 		r.enqueueOne(withUID(1), withPriority(5))
-	same(r, "claimed without room", r.claim(9), nil)
+	checkEqual(r, "claimed without room", r.claim(9), nil)
 	highest := r.enqueueOne(withUID(1), withPriority(9))
 	last := first
 	for _, want := range []queue.Job{highest, high, middle, low} {
-		r.settle(r.get(last.ID), exited(0))
-		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
+		r.settle(r.getJob(last.ID), exitOutcome(0))
+		checkEqual(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
 		last = want
 	}
-	r.settle(r.get(last.ID), exited(0))
+	r.settle(r.getJob(last.ID), exitOutcome(0))
 
 	// No claim has considered user 5 yet. This user's better-ranked job still starts first, although it is newer.
 	low, high = r.enqueueOne(withUID(5), withPriority(1)), r.enqueueOne(withUID(5), withPriority(8))
-	same(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
-	r.settle(r.get(high.ID), exited(0))
-	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
-	r.settle(r.get(low.ID), exited(0))
+	checkEqual(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
+	r.settle(r.getJob(high.ID), exitOutcome(0))
+	checkEqual(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
+	r.settle(r.getJob(low.ID), exitOutcome(0))
 
 	// User 1 had no waiting jobs during the last claims. Of these new jobs, one can start.
 	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(1)), draft(withUID(1), withPriority(2)),
 		draft(withUID(1), withPriority(3)), draft(withUID(1), withPriority(2)))
-	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
-	r.settle(r.get(jobs[2].ID), exited(0))
+	checkEqual(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
+	r.settle(r.getJob(jobs[2].ID), exitOutcome(0))
 	best := r.enqueueOne(withUID(1), withPriority(3))
-	same(r, "the best of the jobs held back and enqueued since", seqs(r.claim(9)), []int64{best.Seq})
+	checkEqual(r, "the best of the jobs held back and enqueued since", seqs(r.claim(9)), []int64{best.Seq})
 	r.setMaxRunning(3)
-	same(r, "two of the other jobs", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
+	checkEqual(r, "two of the other jobs", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
 	r.setMaxRunning(0)
-	same(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
+	checkEqual(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
 // If a user is below the running limit, the user's jobs start in the usual order, as if no limit existed.
@@ -210,32 +208,32 @@ func limitedJobsDelayNoOthers(r *rig) {
 		draft(withUID(1), withPriority(4)))
 	b := r.enqueueAndGet(draft(withUID(2), withPriority(8)), draft(withUID(2), withPriority(6)),
 		draft(withUID(2), withPriority(5)))
-	same(r, "the best job of each user", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
+	checkEqual(r, "the best job of each user", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
-		var t store.Report
+		var report store.Report
 		for _, j := range jobs {
-			t.Settlements = append(t.Settlements, r.settlement(r.get(j.ID), exited(0)))
+			report.Settlements = append(report.Settlements, r.settlement(r.getJob(j.ID), exitOutcome(0)))
 		}
-		r.exchange(t)
+		r.exchange(report)
 	}
 	end(a[0], b[0])
-	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
+	checkEqual(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(withUID(3), withPriority(6))
 	// It is the turn of user 3, although the job of user 3 was enqueued after b[1].
-	same(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
-	same(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
+	checkEqual(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
+	checkEqual(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
-	same(r, "the remaining jobs", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
+	checkEqual(r, "the remaining jobs", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
 }
 
 func awaitReturnsBelowUserLimit(r *rig) {
 	for _, c := range []struct {
-		name string
-		do   func(claimed queue.Job)
-		want int // how many of the two jobs are claimed
+		name     string
+		makeRoom func(claimed queue.Job)
+		want     int // how many of the two jobs are claimed
 	}{
-		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
-		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
+		{"an end", func(j queue.Job) { r.settle(j, exitOutcome(0)) }, 1},
+		{"a failure", func(j queue.Job) { r.settle(j, exitOutcome(1)) }, 1},
 		{"a release", func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
 			r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: j.Lease(),
@@ -246,12 +244,12 @@ func awaitReturnsBelowUserLimit(r *rig) {
 		jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)))
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 2)
-		same(r, "claimed while the other job is leased", r.claim(1), nil)
-		c.do(claimed)
+		checkEqual(r, "claimed while the other job is leased", r.claim(1), nil)
+		c.makeRoom(claimed)
 		got := r.awaitedJobs(c.name, result)
-		same(r, c.name+": awaited", seqs(got), []int64{jobs[c.want].Seq})
+		checkEqual(r, c.name+": awaited", seqs(got), []int64{jobs[c.want].Seq})
 		r.setMaxRunning(0)
-		r.settle(got[0], exited(0))
+		r.settle(got[0], exitOutcome(0))
 		for _, j := range jobs {
 			r.must(r.change(j, queue.VerbRemove))
 		}
@@ -265,12 +263,12 @@ func awaitReturnsWhenLimitIsRaised(r *rig) {
 		r.claim(1)
 		result := r.await(r.Context(), 2)
 		r.setMaxRunning(1)
-		same(r, "claimed at the same limit", r.claim(1), nil)
+		checkEqual(r, "claimed at the same limit", r.claim(1), nil)
 		r.setMaxRunning(n)
-		same(r, "awaited", seqs(r.awaitedJobs("another limit", result)), seqs(jobs[1:]))
+		checkEqual(r, "awaited", seqs(r.awaitedJobs("another limit", result)), seqs(jobs[1:]))
 		r.setMaxRunning(0)
 		for _, j := range jobs {
-			r.settle(r.get(j.ID), exited(0))
+			r.settle(r.getJob(j.ID), exitOutcome(0))
 		}
 	}
 }
@@ -279,18 +277,18 @@ func loweredRunningLimitEndsNoJob(r *rig) {
 	r.setMaxRunning(3)
 	jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)))
 	claimed := r.claim(9)
-	same(r, "claimed", seqs(claimed), seqs(jobs[:3]))
+	checkEqual(r, "claimed", seqs(claimed), seqs(jobs[:3]))
 	r.setMaxRunning(1)
 	for i := range 2 {
-		r.start(claimed[i])
-		r.settle(r.get(claimed[i].ID), exited(0))
-		same(r, "claimed while more jobs run than allowed", r.claim(9), nil)
+		r.startJob(claimed[i])
+		r.settle(r.getJob(claimed[i].ID), exitOutcome(0))
+		checkEqual(r, "claimed while more jobs run than allowed", r.claim(9), nil)
 	}
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased", seqs(leased), []int64{jobs[2].Seq})
-	r.settle(claimed[2], exited(0))
-	same(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
+	checkEqual(r, "leased", seqs(leased), []int64{jobs[2].Seq})
+	r.settle(claimed[2], exitOutcome(0))
+	checkEqual(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
 }
 
 func verbsWorkAtRunningLimit(r *rig) {
@@ -298,39 +296,39 @@ func verbsWorkAtRunningLimit(r *rig) {
 	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(9)), draft(withUID(1), withPriority(1)),
 		draft(withUID(1), withPriority(2)), draft(withUID(1), withPriority(3)),
 		draft(withUID(1), withPriority(4)), draft(withUID(1), withPriority(5)), draft(withUID(1), withPriority(6)))
-	same(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
+	checkEqual(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
 	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
-	edit := func(j queue.Job, change func(*queue.Job)) {
+	edit := func(j queue.Job, changeJob func(*queue.Job)) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID,
-			Edit: func(j *queue.Job) error { change(j); return nil }}))
+			Edit: func(j *queue.Job) error { changeJob(j); return nil }}))
 	}
 	r.must(r.change(cancelled, queue.VerbCancel))
-	same(r, "state of the cancelled job", r.get(cancelled.ID).State, queue.Cancelled)
+	checkEqual(r, "state of the cancelled job", r.getJob(cancelled.ID).State, queue.Cancelled)
 	r.must(r.change(held, queue.VerbHold))
 	r.must(r.change(removed, queue.VerbRemove))
 	edit(lowered, withPriority(0))
 	edit(raised, withPriority(8))
 	edit(late, withDelay(time.Minute))
-	same(r, "claimed after the changes", r.claim(9), nil)
+	checkEqual(r, "claimed after the changes", r.claim(9), nil)
 	last := jobs[0]
-	next := func(what string, want queue.Job) {
+	next := func(subject string, want queue.Job) {
 		r.Helper()
-		r.settle(r.get(last.ID), exited(0))
-		same(r, what, seqs(r.claim(9)), []int64{want.Seq})
+		r.settle(r.getJob(last.ID), exitOutcome(0))
+		checkEqual(r, subject, seqs(r.claim(9)), []int64{want.Seq})
 		last = want
 	}
 	next("the job with a raised priority", raised)
 	next("the job with a lowered priority", lowered)
 	r.must(r.change(held, queue.VerbRelease))
 	r.must(r.change(cancelled, queue.VerbRetry))
-	same(r, "claimed without room", r.claim(9), nil)
+	checkEqual(r, "claimed without room", r.claim(9), nil)
 	next("the retried job", cancelled)
 	next("the released job", held)
 	r.advanceAndPromote(time.Minute)
-	same(r, "claimed when due, without room", r.claim(9), nil)
+	checkEqual(r, "claimed when due, without room", r.claim(9), nil)
 	next("the delayed job", late)
-	r.settle(r.get(late.ID), exited(0))
-	same(r, "claimed at the end", r.claim(9), nil)
+	r.settle(r.getJob(late.ID), exitOutcome(0))
+	checkEqual(r, "claimed at the end", r.claim(9), nil)
 	r.checkCounts()
 }
 
@@ -341,18 +339,18 @@ func jobAtRunningLimitCanExpire(r *rig) {
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
 	for _, j := range jobs[1:3] {
-		same(r, "expired job", r.get(j.ID), r.expiredJob(j))
+		checkEqual(r, "expired job", r.getJob(j.ID), r.expiredJob(j))
 	}
-	r.settle(r.get(jobs[0].ID), exited(0))
-	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
-	r.settle(r.get(jobs[3].ID), exited(0))
+	r.settle(r.getJob(jobs[0].ID), exitOutcome(0))
+	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
+	r.settle(r.getJob(jobs[3].ID), exitOutcome(0))
 
 	// A claim cancels an expired job. Such a job does not count toward the limit on running jobs of its user.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(withUID(1), withExpiry(r.s.Now()), withPriority(9)), r.enqueueOne(withUID(1))
 	r.setMaxRunning(1)
-	same(r, "claimed after an expired job", seqs(r.claim(9)), []int64{next.Seq})
-	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
+	checkEqual(r, "claimed after an expired job", seqs(r.claim(9)), []int64{next.Seq})
+	checkEqual(r, "expired job", r.getJob(late.ID), r.expiredJob(late))
 	r.checkCounts()
 }
 
@@ -362,14 +360,14 @@ func runningLimitAppliesToNewlyDueJobs(r *rig) {
 		draft(withUID(1), withDelay(time.Second), withPriority(6)))
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
-	same(r, "claimed when due", r.claim(9), nil)
-	same(r, "nothing else is due", r.promote(), time.Hour)
-	failed := r.settle(r.get(jobs[0].ID), exited(1))
-	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
+	checkEqual(r, "claimed when due", r.claim(9), nil)
+	checkEqual(r, "nothing else is due", r.promote(), time.Hour)
+	failed := r.settle(r.getJob(jobs[0].ID), exitOutcome(1))
+	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.advanceAndPromote(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
-	same(r, "claimed when a retry is due", r.claim(9), nil)
-	r.settle(r.get(jobs[2].ID), exited(0))
-	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
+	checkEqual(r, "claimed when a retry is due", r.claim(9), nil)
+	r.settle(r.getJob(jobs[2].ID), exitOutcome(0))
+	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
 func newOrderAppliesAtRunningLimit(r *rig) {
@@ -380,14 +378,14 @@ func newOrderAppliesAtRunningLimit(r *rig) {
 		jobs = append(jobs, r.enqueueOne(withUID(1), withPriority(p)))
 		r.advance(2 * time.Minute)
 	}
-	same(r, "claimed without room", r.claim(9), nil)
-	next := func(from, want queue.Job) {
+	checkEqual(r, "claimed without room", r.claim(9), nil)
+	next := func(endingJob, nextJob queue.Job) {
 		r.Helper()
-		r.settle(r.get(from.ID), exited(0))
-		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
+		r.settle(r.getJob(endingJob.ID), exitOutcome(0))
+		checkEqual(r, "claimed", seqs(r.claim(9)), []int64{nextJob.Seq})
 	}
 	next(jobs[0], jobs[1])
-	r.must(r.s.SetOrder(r.Context(), byPriority))
+	r.must(r.s.SetOrder(r.Context(), priorityOrder))
 	r.rerank()
 	next(jobs[1], jobs[4])
 	next(jobs[4], jobs[3])
@@ -403,11 +401,10 @@ func (r *rig) rerank() {
 	}
 }
 
-// If many jobs of a user cannot start because of the limit, a claim may take several steps to find the jobs of
-// others behind them. Await continues until it has found one.
+// A claim may need several steps to pass many jobs that the limit holds back. Await continues until it finds a job.
 func manyJobsOfOneUserDelayNoOther(r *rig) {
-	const many = 3000
-	drafts := make([]queue.Job, many)
+	const jobCount = 3000
+	drafts := make([]queue.Job, jobCount)
 	for i := range drafts {
 		drafts[i] = draft(withUID(1), withPriority(6))
 	}
@@ -415,14 +412,17 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 	other := r.enqueueOne(withUID(2))
 	r.setMaxRunning(2)
 	claimed := r.awaitedJobs("first Await", r.await(r.Context(), 2))
-	same(r, "jobs of the first user", seqs(claimed), receipt.Seqs[:2])
-	same(r, "the second user's job", seqs(r.awaitedJobs("second Await", r.await(r.Context(), 2))), []int64{other.Seq})
+	checkEqual(r, "jobs of the first user", seqs(claimed), receipt.Seqs[:2])
+	checkEqual(r, "the second user's job", seqs(r.awaitedJobs("second Await", r.await(r.Context(), 2))),
+		[]int64{other.Seq})
 	result := r.await(r.Context(), 2)
 	r.enqueue(1, drafts...)
 	again := r.enqueueOne(withUID(2))
-	same(r, "the second user's job after more jobs of the first", seqs(r.awaitedJobs("Await", result)), []int64{again.Seq})
+	checkEqual(r, "the second user's job after more jobs of the first", seqs(r.awaitedJobs("Await", result)),
+		[]int64{again.Seq})
 	r.setMaxRunning(0)
-	same(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))), receipt.Seqs[2:502])
+	checkEqual(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))),
+		receipt.Seqs[2:502])
 }
 
 // randomUserWalk performs random operations on the jobs of several users. It compares each claim with the
@@ -450,14 +450,14 @@ func randomUserWalk(r *rig, steps int) {
 			want := rng.IntN(4)
 			expect := r.expectedClaim(n, want, leased, turns)
 			got := r.claim(want)
-			same(r, "claimed", seqs(got), expect)
+			checkEqual(r, "claimed", seqs(got), expect)
 			for _, j := range got {
 				leased[j.Seq] = j
 				turns.noteServed(&j)
 			}
 		case 6, 7:
 			if j, ok := some(); ok {
-				r.settle(j, exited(int64(rng.IntN(2))))
+				r.settle(j, exitOutcome(int64(rng.IntN(2))))
 				delete(leased, j.Seq)
 			}
 		case 8:
@@ -484,7 +484,7 @@ func randomUserWalk(r *rig, steps int) {
 			n = rng.IntN(4)
 			r.setMaxRunning(n)
 		case 11:
-			r.order = []queue.Order{r.order, defaultOrder, byPriority, byEnqueue}[rng.IntN(4)]
+			r.order = []queue.Order{r.order, defaultOrder, priorityOrder, enqueueAgingOrder}[rng.IntN(4)]
 			r.must(r.s.SetOrder(r.Context(), r.order))
 			r.rerank()
 		default:

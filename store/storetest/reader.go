@@ -17,11 +17,11 @@ var readerPromises = []promise{
 	{name: "List applies every filter", check: listAppliesFilters},
 	{name: "the time filters of List apply to the end of ended jobs", check: timeFiltersUseEndTime},
 	{name: "Screen returns the first jobs of each part", check: screenReturnsFirstJobsOfParts},
-	{name: "the size of a page is limited in bytes", check: pageEndsByBytes},
+	{name: "the size of a page is limited in bytes", check: pageBytesAreLimited},
 	{name: "only GetFull and claims return a job's env and stdin", check: inputIsReadSeparately},
-	{name: "History returns pages", check: historyPages},
+	{name: "History returns pages", check: historyIsReadInPages},
 	{name: "the counts follow every change of state", check: countsFollowChanges},
-	{name: "Oldest returns when the longest wait began", check: oldestIsLongestWait},
+	{name: "Oldest returns when the longest wait began", check: oldestReadyIsLongestWait},
 	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventNumbersHaveNoGaps},
 	{name: "a watch reports every change of its jobs", check: watchReportsEveryChange},
 	{name: "watches are independent of each other", check: watchesAreIndependent},
@@ -35,7 +35,7 @@ func (r *rig) listPage(f store.Filter) store.Page {
 }
 
 func listReturnsPages(r *rig) {
-	same(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.Page{})
+	checkEqual(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.Page{})
 	drafts := make([]queue.Job, 7)
 	for i := range drafts {
 		drafts[i] = draft(withPriority(int64(i % 3)))
@@ -43,17 +43,17 @@ func listReturnsPages(r *rig) {
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	for limit := 1; limit <= 8; limit++ {
-		same(r, fmt.Sprintf("pages of %d", limit), r.listAll(store.Filter{Limit: limit}), want)
+		checkEqual(r, fmt.Sprintf("pages of %d", limit), r.listAll(store.Filter{Limit: limit}), want)
 	}
 	first := r.listPage(store.Filter{Limit: 3})
-	same(r, "first page", first.Jobs, want[:3])
+	checkEqual(r, "first page", first.Jobs, want[:3])
 	r.enqueueOne() // lists begin with the newest job, so a new job does not affect later pages
 	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.Next})
-	same(r, "second page", second.Jobs, want[3:6])
-	same(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
-	same(r, "a page that ends with the last job",
+	checkEqual(r, "second page", second.Jobs, want[3:6])
+	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
+	checkEqual(r, "a page that ends with the last job",
 		r.listPage(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.Page{Jobs: want})
-	same(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
+	checkEqual(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
 }
 
 func pageHoldsMaxPageRows(r *rig) {
@@ -64,8 +64,8 @@ func pageHoldsMaxPageRows(r *rig) {
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	page := r.listPage(store.Filter{Limit: store.MaxPageRows})
-	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPageRows]))
-	same(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
+	checkEqual(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPageRows]))
+	checkEqual(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
 		store.Page{Jobs: want[store.MaxPageRows:]})
 }
 
@@ -74,9 +74,9 @@ func timeFiltersUseEndTime(r *rig) {
 	begin := r.s.Now()
 	r.enqueueOne()
 	leased := r.claimOne()
-	quick := r.runJob(exited(0))
+	quick := r.runJob(exitOutcome(0))
 	r.advance(2 * time.Second)
-	slow := r.settle(leased, exited(0))
+	slow := r.settle(leased, exitOutcome(0))
 	waits := r.enqueueOne()
 	for _, c := range []struct {
 		filter store.Filter
@@ -87,7 +87,7 @@ func timeFiltersUseEndTime(r *rig) {
 		{store.Filter{Since: begin, Until: begin + 1000}, []queue.Job{quick}},
 		{store.Filter{Since: begin + 2001}, nil},
 	} {
-		same(r, "jobs that ended since, or unfinished jobs created since", r.listAll(c.filter), c.want)
+		checkEqual(r, "jobs that ended since, or unfinished jobs created since", r.listAll(c.filter), c.want)
 	}
 }
 
@@ -98,16 +98,16 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 		r.must(err)
 		return got
 	}
-	same(r, "a screen of an empty store", read(5), store.Screen{})
-	done := r.runJob(exited(0))
+	checkEqual(r, "a screen of an empty store", read(5), store.Screen{})
+	done := r.runJob(exitOutcome(0))
 	r.advance(time.Second)
-	dead := r.runJob(exited(1), withMaxAttempts(1))
+	dead := r.runJob(exitOutcome(1), withMaxAttempts(1))
 	r.advance(time.Second)
-	dead2 := r.runJob(exited(2), withMaxAttempts(1))
+	dead2 := r.runJob(exitOutcome(2), withMaxAttempts(1))
 	cancelled := r.enqueueOne()
 	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	r.enqueueOne()
-	running := r.start(r.claimOne())
+	running := r.startJob(r.claimOne())
 	low, high := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9))
 	other := r.enqueueOne(withPriority(5), func(j *queue.Job) { j.UID = 7 })
 	late, soon := r.enqueueOne(withDelay(time.Hour)), r.enqueueOne(withDelay(time.Minute))
@@ -115,15 +115,15 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 	r.must(r.s.Change(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: testUID}))
 	get := func(jobs ...queue.Job) (list []queue.Job) {
 		for _, j := range jobs {
-			list = append(list, r.get(j.ID))
+			list = append(list, r.getJob(j.ID))
 		}
 		return list
 	}
-	same(r, "a screen", read(5), store.Screen{
+	checkEqual(r, "a screen", read(5), store.Screen{
 		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held),
 		Dead: get(dead2, dead), Done: get(cancelled, done),
 	})
-	same(r, "a screen with one row per part", read(1), store.Screen{
+	checkEqual(r, "a screen with one row per part", read(1), store.Screen{
 		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
 		Done: get(cancelled),
 	})
@@ -133,22 +133,22 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 	for _, i := range []int{0, 2} {
 		hidden[i].Execution = queue.Execution{Labels: hidden[i].Labels}
 	}
-	same(r, "a screen for one user", mine.Ready, hidden)
+	checkEqual(r, "a screen for one user", mine.Ready, hidden)
 	large := func(j *queue.Job) {
 		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxScreenPartBytes)}, ""
 	}
 	big, big2 := r.enqueueOne(withPriority(10), large), r.enqueueOne(withPriority(10), large)
-	same(r, "a part that the byte limit ends", read(5).Ready, get(big))
-	same(r, "a part after it", read(5).Dead, get(dead2, dead))
+	checkEqual(r, "a part that the byte limit ends", read(5).Ready, get(big))
+	checkEqual(r, "a part after it", read(5).Dead, get(dead2, dead))
 	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, DetailsForUID: new(7)})
 	r.must(err)
-	same(r, "large jobs of other users do not shorten the part", seqs(mine.Ready),
+	checkEqual(r, "large jobs of other users do not shorten the part", seqs(mine.Ready),
 		seqs([]queue.Job{big, big2, high, other, low}))
 	for _, j := range []queue.Job{big, big2} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
 	r.claimOne() // the job is leased, but not known to have started
-	same(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
+	checkEqual(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreenRows + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
 		r.wantError("screen", err, queue.CodeInvalid, "rows")
@@ -157,9 +157,9 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 
 func listAppliesFilters(r *rig) {
 	begin := r.s.Now()
-	done := r.runJob(exited(0), withLabels(map[string]string{"app": "x", "tier": "1"}))
+	done := r.runJob(exitOutcome(0), withLabels(map[string]string{"app": "x", "tier": "1"}))
 	r.advance(time.Second)
-	dead := r.runJob(exited(1), withMaxAttempts(1), withLabels(map[string]string{"app": "x", "tier": "2"}))
+	dead := r.runJob(exitOutcome(1), withMaxAttempts(1), withLabels(map[string]string{"app": "x", "tier": "2"}))
 	other := r.enqueueOne(func(j *queue.Job) { j.UID = 7 })
 	r.advance(time.Second)
 	quoted := r.enqueueOne(withLabels(map[string]string{`a"b.c'd$`: `x%_"'`, "app": "y"}))
@@ -195,10 +195,10 @@ func listAppliesFilters(r *rig) {
 			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, BeforeSeq: empty.Seq},
 			[]queue.Job{dead}},
 	} {
-		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
+		checkEqual(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
-		same(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
-		same(r, "selected in pages of one job by "+c.name, r.refs(c.filter), refsOf(c.want))
+		checkEqual(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
+		checkEqual(r, "selected in pages of one job by "+c.name, r.refs(c.filter), refsOf(c.want))
 	}
 	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
 		_, err := r.s.List(r.Context(), f)
@@ -248,20 +248,20 @@ func inputIsReadSeparately(r *rig) {
 		shown.Env, shown.Stdin = nil, ""
 		got, err := r.s.Get(r.Context(), want.ID)
 		r.must(err)
-		same(r, "got", got, shown)
-		same(r, "listed", r.listAll(store.Filter{}), []queue.Job{shown})
+		checkEqual(r, "got", got, shown)
+		checkEqual(r, "listed", r.listAll(store.Filter{}), []queue.Job{shown})
 		r.must(r.change(want, queue.VerbHold))
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
-		same(r, "settings of the claimed job", claimed.Execution, want.Execution)
+		checkEqual(r, "settings of the claimed job", claimed.Execution, want.Execution)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "settings of the leased job", leased[0].Execution, want.Execution)
-		r.settle(claimed, exited(1))
+		checkEqual(r, "settings of the leased job", leased[0].Execution, want.Execution)
+		r.settle(claimed, exitOutcome(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
-			same(r, "settings of the edited job", r.get(want.ID).Execution, want.Execution)
+			checkEqual(r, "settings of the edited job", r.getJob(want.ID).Execution, want.Execution)
 		}
 		r.must(r.change(want, queue.VerbRemove))
 	}
@@ -269,7 +269,7 @@ func inputIsReadSeparately(r *rig) {
 
 // A page of a list ends before the job that would exceed the size limit of the page. It always has at least one
 // job, even if that job alone exceeds the limit.
-func pageEndsByBytes(r *rig) {
+func pageBytesAreLimited(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
 	}
@@ -283,29 +283,29 @@ func pageEndsByBytes(r *rig) {
 	last = r.enqueueAndGet(last)[0]
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
 	page := r.listPage(store.Filter{Limit: 9})
-	same(r, "a full page", seqs(page.Jobs), all)
-	same(r, "next page after it", page.Next, 0)
+	checkEqual(r, "a full page", seqs(page.Jobs), all)
+	checkEqual(r, "next page after it", page.Next, 0)
 	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
 	page = r.listPage(store.Filter{Limit: 9})
-	same(r, "one byte too many", seqs(page.Jobs), all[:3])
+	checkEqual(r, "one byte too many", seqs(page.Jobs), all[:3])
 	page = r.listPage(store.Filter{Limit: 9, BeforeSeq: page.Next})
-	same(r, "the rest", seqs(page.Jobs), all[3:])
-	same(r, "next page after the rest", page.Next, 0)
+	checkEqual(r, "the rest", seqs(page.Jobs), all[3:])
+	checkEqual(r, "next page after the rest", page.Next, 0)
 	// A character that JSON escapes counts with the size of its escape sequence.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
-	same(r, "a job larger than a page", seqs(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
-	same(r, "all", len(r.listAll(store.Filter{})), 5)
-	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
+	checkEqual(r, "a job larger than a page", seqs(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
+	checkEqual(r, "all", len(r.listAll(store.Filter{})), 5)
+	checkEqual(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
 // The pages of a history begin with its newest attempts. The size of a page is limited in attempts and in
 // bytes.
-func historyPages(r *rig) {
+func historyIsReadInPages(r *rig) {
 	j := r.enqueueOne()
 	for n := range 7 {
-		e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
+		e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 		if n >= 4 {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
@@ -321,13 +321,13 @@ func historyPages(r *rig) {
 		}
 		return numbers
 	}
-	same(r, "the newest", page(0, 1), []int{7})
-	same(r, "attempts that fit into a page", page(0, 9), []int{6, 7})
-	same(r, "the attempts before", page(6, 9), []int{1, 2, 3, 4, 5})
-	same(r, "some of the attempts before", page(5, 3), []int{2, 3, 4})
-	same(r, "the first", page(2, 3), []int{1})
-	same(r, "before the first", page(1, 3), nil)
-	same(r, "before an attempt that does not exist", page(100, 1), []int{7})
+	checkEqual(r, "the newest", page(0, 1), []int{7})
+	checkEqual(r, "attempts that fit into a page", page(0, 9), []int{6, 7})
+	checkEqual(r, "the attempts before", page(6, 9), []int{1, 2, 3, 4, 5})
+	checkEqual(r, "some of the attempts before", page(5, 3), []int{2, 3, 4})
+	checkEqual(r, "the first", page(2, 3), []int{1})
+	checkEqual(r, "before the first", page(1, 3), nil)
+	checkEqual(r, "before an attempt that does not exist", page(100, 1), []int{7})
 	for _, limit := range []int{0, -1, store.MaxPageRows + 1} {
 		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
 		r.wantError("a page with an invalid limit", err, queue.CodeInvalid, "limit")
@@ -335,13 +335,13 @@ func historyPages(r *rig) {
 }
 
 func countsFollowChanges(r *rig) {
-	states := func(what string, want map[queue.State]int64) {
+	states := func(subject string, want map[queue.State]int64) {
 		r.Helper()
-		var all [queue.Cancelled + 1]int64
+		var stateCounts [queue.Cancelled + 1]int64
 		for s, n := range want {
-			all[s] = n
+			stateCounts[s] = n
 		}
-		same(r, "counts after "+what, r.s.Counts().States, all)
+		checkEqual(r, "counts after "+subject, r.s.Counts().States, stateCounts)
 		r.checkCounts()
 	}
 	states("the start", nil)
@@ -349,11 +349,11 @@ func countsFollowChanges(r *rig) {
 	states("three enqueues", map[queue.State]int64{queue.Pending: 3})
 	jobs := r.claim(2)
 	states("two claims", map[queue.State]int64{queue.Pending: 3})
-	r.start(jobs[0])
+	r.startJob(jobs[0])
 	states("a start", map[queue.State]int64{queue.Pending: 2, queue.Processing: 1})
-	r.settle(jobs[0], exited(1))
+	r.settle(jobs[0], exitOutcome(1))
 	states("a failure", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.settle(jobs[1], exited(0))
+	r.settle(jobs[1], exitOutcome(0))
 	states("a success", map[queue.State]int64{queue.Pending: 1, queue.Failed: 1, queue.Completed: 1})
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	states("a revival", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
@@ -361,16 +361,16 @@ func countsFollowChanges(r *rig) {
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
 }
 
 // OldestReadySince returns when the longest wait began.
-func oldestIsLongestWait(r *rig) {
-	oldest := func(what string, want queue.Millis) {
+func oldestReadyIsLongestWait(r *rig) {
+	oldest := func(subject string, want queue.Millis) {
 		r.Helper()
 		got, err := r.s.OldestReadySince(r.Context())
 		r.must(err)
-		same(r, "oldest "+what, got, want)
+		checkEqual(r, "oldest "+subject, got, want)
 	}
 	oldest("of an empty store", 0)
 	begin := r.s.Now()
@@ -381,35 +381,35 @@ func oldestIsLongestWait(r *rig) {
 	oldest("of a waiting job and a job that is not due", begin+1000)
 	r.advanceAndPromote(time.Minute)
 	oldest("of a waiting job and a job that was due later", begin+1000)
-	r.settle(r.start(r.claimOne()), exited(0))
+	r.settle(r.startJob(r.claimOne()), exitOutcome(0))
 	oldest("when only the job that was due later waits", first.RunAt)
-	r.start(r.claimOne())
+	r.startJob(r.claimOne())
 	oldest("when all run", 0)
 }
 
 func eventNumbersHaveNoGaps(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	for _, j := range r.claim(3) {
-		r.settle(r.start(j), exited(0))
+		r.settle(r.startJob(j), exitOutcome(0))
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "events in all", len(r.newEvents()), 3+3+3+3)
+	checkEqual(r, "events in all", len(r.newEvents()), 3+3+3+3)
 	all, err := r.s.Events(r.Context(), 0, 100)
 	r.must(err)
 	for _, c := range []struct {
-		after       int64
-		limit       int
-		first, last int
+		afterEvent            int64
+		limit                 int
+		firstEvent, lastEvent int
 	}{{0, 100, 0, 12}, {0, 5, 0, 5}, {5, 5, 5, 10}, {11, 5, 11, 12}, {12, 5, 12, 12}, {1000, 5, 12, 12}, {0, 1, 0, 1},
 		{-5, 2, 0, 2}} {
-		got, err := r.s.Events(r.Context(), c.after, c.limit)
+		got, err := r.s.Events(r.Context(), c.afterEvent, c.limit)
 		r.must(err)
-		same(r, fmt.Sprintf("up to %d events after %d", c.limit, c.after), got, all[c.first:c.last])
+		checkEqual(r, fmt.Sprintf("up to %d events after %d", c.limit, c.afterEvent), got, all[c.firstEvent:c.lastEvent])
 	}
 }
 
-// received reports whether a watch has sent a value. It receives the value if so.
-func received(w *store.JobWatch) bool {
+// tryReceive reports whether a watch has sent a value. It receives the value if so.
+func tryReceive(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
 		return true
@@ -424,25 +424,25 @@ func watchReportsEveryChange(r *rig) {
 	w := r.s.Watch([]int64{j.Seq, late.Seq})
 	defer w.Stop()
 	receive(r, "first value of a watch", w.C)
-	same(r, "jobs reported first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
-	hinted := func(what string, want queue.Job) {
+	checkEqual(r, "jobs reported first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
+	hinted := func(subject string, want queue.Job) {
 		r.Helper()
-		receive(r, "hint of "+what, w.C)
-		same(r, "changed by "+what, w.ChangedJobs(), []int64{want.Seq})
-		for received(w) { // the same change may have sent a second value; receive it
-			same(r, "changed since "+what, w.ChangedJobs(), nil)
+		receive(r, "hint of "+subject, w.C)
+		checkEqual(r, "changed by "+subject, w.ChangedJobs(), []int64{want.Seq})
+		for tryReceive(w) { // the same change may have sent a second value; receive it
+			checkEqual(r, "changed since "+subject, w.ChangedJobs(), nil)
 		}
 	}
 	claimed := r.claimOne()
-	r.start(claimed)
+	r.startJob(claimed)
 	hinted("a start", j)
-	r.settle(claimed, exited(1))
+	r.settle(claimed, exitOutcome(1))
 	hinted("an end", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	hinted("a cancel", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	hinted("a retry", j)
-	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exitOutcome(0))
 	hinted("an end of a reserved job", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	hinted("a removal", j)
@@ -457,7 +457,7 @@ func watchesAreIndependent(r *rig) {
 	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
 		w.ChangedJobs()
-		received(w)
+		tryReceive(w)
 	}
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	receive(r, "first watch", first.C)
@@ -466,15 +466,15 @@ func watchesAreIndependent(r *rig) {
 	first.Stop()
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	receive(r, "watch after another one has stopped", second.C)
-	same(r, "changed", second.ChangedJobs(), []int64{j.Seq})
-	same(r, "value of a watch without jobs", received(other), false)
+	checkEqual(r, "changed", second.ChangedJobs(), []int64{j.Seq})
+	checkEqual(r, "value of a watch without jobs", tryReceive(other), false)
 }
 
 func newEventClosesEarlierChannels(r *rig) {
 	r.enqueueOne()
 	last, first := r.s.LastEvent()
 	again, second := r.s.LastEvent()
-	same(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
+	checkEqual(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
 	r.checkUnchanged(func() {
 		select {
 		case <-first:
@@ -491,5 +491,5 @@ func newEventClosesEarlierChannels(r *rig) {
 		}
 	}
 	last, _ = r.s.LastEvent()
-	same(r, "number of the newest event", last, 2)
+	checkEqual(r, "number of the newest event", last, 2)
 }

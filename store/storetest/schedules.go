@@ -11,7 +11,8 @@ import (
 )
 
 var schedulePromises = []promise{
-	{name: "a schedule is returned unchanged, and a change must name its current version", check: scheduleIsUnchanged},
+	{name: "a schedule is returned unchanged, and a change must name its current version",
+		check: scheduleIsStoredUnchanged},
 	{name: "the number of schedules is limited per user", check: schedulesPerUserAreLimited},
 	{name: "Schedules returns pages, ordered by name", check: schedulesAreListedInPages},
 	{name: "DueSchedules returns the due schedules and when the next one is due", check: dueSchedulesAreReturned},
@@ -63,24 +64,25 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.OccurrenceRecord
 
 // occurrencesAt returns a request to run the occurrences of a schedule at the given times. The occurrence after
 // these is one minute later.
-func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
+func occurrencesAt(s store.Schedule, plannedTimes ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, NextBootID: s.BootID,
-		LastAt: s.LastAt, Occurrences: at,
-		CandidateID: func(at queue.Millis, n int) string {
-			return fmt.Sprintf("%s@%d", s.Name, at) + strings.Repeat("-", min(1, n-1)) + strings.TrimPrefix(fmt.Sprint(n), "1")
+		LastAt: s.LastAt, Occurrences: plannedTimes,
+		CandidateID: func(plannedTime queue.Millis, n int) string {
+			return fmt.Sprintf("%s@%d", s.Name, plannedTime) + strings.Repeat("-", min(1, n-1)) +
+				strings.TrimPrefix(fmt.Sprint(n), "1")
 		},
 	}
-	if len(at) > 0 {
-		f.LastAt = at[len(at)-1]
+	if len(plannedTimes) > 0 {
+		f.LastAt = plannedTimes[len(plannedTimes)-1]
 	}
 	f.NextAt, f.DueAt = f.LastAt+60_000, f.LastAt+60_000
 	return f
 }
 
-func (r *rig) runRequest(f store.OccurrenceRequest) store.OccurrenceResult {
+func (r *rig) runOccurrences(request store.OccurrenceRequest) store.OccurrenceResult {
 	r.Helper()
-	fired, err := r.s.RunOccurrences(r.Context(), f)
+	fired, err := r.s.RunOccurrences(r.Context(), request)
 	r.must(err)
 	return fired
 }
@@ -106,15 +108,15 @@ func (r *rig) newScheduleEvents() (list []string) {
 	return list
 }
 
-func scheduleIsUnchanged(r *rig) {
+func scheduleIsStoredUnchanged(r *rig) {
 	r.newEvents()
 	want := r.putSchedule("nightly", func(s *store.Schedule) {
 		s.Jitter, s.BootID, s.Draft.Env, s.Draft.Stdin = time.Minute, "b", []string{"A=b"}, "in"
 		s.Draft.Labels, s.Draft.Backoff.Jitter, s.Draft.Delay = map[string]string{"a": "b"}, new(float64), time.Second
 	})
 	got, runs := r.getSchedule("nightly")
-	same(r, "stored", got, want)
-	same(r, "runs", len(runs), 0)
+	checkEqual(r, "stored", got, want)
+	checkEqual(r, "runs", len(runs), 0)
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, RequestedBy: testUID})
 	r.wantErrChanged("a second schedule with the same name", err)
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, ReplacedGeneration: want.Generation + 1,
@@ -129,7 +131,7 @@ func scheduleIsUnchanged(r *rig) {
 		r.Error("the new version has the number of the old one")
 	}
 	got, _ = r.getSchedule("nightly")
-	same(r, "replaced", got, again)
+	checkEqual(r, "replaced", got, again)
 	r.wantErrChanged("removal of the old version", r.s.RemoveSchedule(r.Context(), "nightly", want.Generation, testUID))
 	r.must(r.s.RemoveSchedule(r.Context(), "nightly", again.Generation, testUID))
 	_, _, err = r.s.Schedule(r.Context(), "nightly")
@@ -139,29 +141,29 @@ func scheduleIsUnchanged(r *rig) {
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, ReplacedGeneration: want.Generation,
 		RequestedBy: testUID})
 	r.wantErrChanged("replacing a schedule that does not exist", err)
-	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
+	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
 		"schedule_removed nightly "})
 }
 
 // wantErrChanged checks that err is ErrScheduleChanged: another caller has changed the schedule.
-func (r *rig) wantErrChanged(what string, err error) {
+func (r *rig) wantErrChanged(subject string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrScheduleChanged) {
-		r.Errorf("%s: got error %v, want %v", what, err, store.ErrScheduleChanged)
+		r.Errorf("%s: got error %v, want %v", subject, err, store.ErrScheduleChanged)
 	}
 }
 
 func schedulesPerUserAreLimited(r *rig) {
-	var last store.Schedule
+	var lastSchedule store.Schedule
 	for i := range store.MaxSchedules {
-		last = r.putSchedule(fmt.Sprintf("s%04d", i))
+		lastSchedule = r.putSchedule(fmt.Sprintf("s%04d", i))
 	}
-	more := last
+	more := lastSchedule
 	more.Name = "more"
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: testUID})
 	r.wantError("one more schedule", err, queue.CodeQueueFull, "")
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, ReplacedGeneration: last.Generation,
-		RequestedBy: testUID})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: lastSchedule,
+		ReplacedGeneration: lastSchedule.Generation, RequestedBy: testUID})
 	r.must(err) // at the limit, an existing schedule can be replaced
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: 7})
@@ -179,10 +181,10 @@ func schedulesAreListedInPages(r *rig) {
 	}
 	want, _ := r.getSchedule("b")
 	want.Draft.Env, want.Draft.Stdin, want.Spec = nil, "", ""
-	same(r, "a listed schedule", list[0], want)
+	checkEqual(r, "a listed schedule", list[0], want)
 	list, err = r.s.Schedules(r.Context(), "d", 2)
 	r.must(err)
-	same(r, "after the last", len(list), 0)
+	checkEqual(r, "after the last", len(list), 0)
 }
 
 // dueSchedules returns the names of the due schedules, and the time until another schedule is due.
@@ -200,11 +202,11 @@ func dueSchedulesAreReturned(r *rig) {
 	after := func(d time.Duration) func(*store.Schedule) {
 		return func(s *store.Schedule) { s.NextAt, s.DueAt = s.CreatedAt.Add(d), s.CreatedAt.Add(d) }
 	}
-	check := func(what string, limit int, wantNext time.Duration, want ...string) {
+	check := func(subject string, limit int, wantNext time.Duration, want ...string) {
 		r.Helper()
 		names, next := r.dueSchedules("", limit)
-		same(r, what, names, want)
-		same(r, what+", next", next, wantNext)
+		checkEqual(r, subject, names, want)
+		checkEqual(r, subject+", next", next, wantNext)
 	}
 	check("without schedules", 9, time.Hour)
 	r.putSchedule("late", after(20*time.Minute))
@@ -221,7 +223,7 @@ func dueSchedulesAreReturned(r *rig) {
 	s, _ := r.getSchedule("sooner")
 	f := occurrencesAt(s)
 	f.LastAt, f.NextAt, f.DueAt = s.NextAt, s.NextAt.Add(30*time.Minute), s.NextAt.Add(30*time.Minute)
-	r.runRequest(f)
+	r.runOccurrences(f)
 	check("after an occurrence has run", 9, 18*time.Minute, "soon")
 	r.advance(19 * time.Minute)
 	r.putSchedule("of-another", after(time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
@@ -247,115 +249,119 @@ func occurrenceRunsOnce(r *rig) {
 	r.advance(3 * time.Minute)
 	f := occurrencesAt(s, s.NextAt+60_000)
 	f.MissedOccurrences = []queue.Millis{s.NextAt}
-	fired := r.runRequest(f)
+	fired := r.runOccurrences(f)
 	if !fired.CarriedOut || len(fired.Records) != 1 {
 		r.Fatalf("got result %+v, want one run", fired)
 	}
-	j := r.get(fired.Records[0].JobID)
-	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
+	j := r.getJob(fired.Records[0].JobID)
+	checkEqual(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
 		[]any{f.CandidateID(f.LastAt, 1), fired.Records[0].JobSeq, "nightly", int64(7), testUID, queue.Pending})
-	same(r, "the same occurrence again", r.runRequest(f), store.OccurrenceResult{})
+	checkEqual(r, "the same occurrence again", r.runOccurrences(f), store.OccurrenceResult{})
 	other := occurrencesAt(s, s.NextAt+120_000)
-	same(r, "another occurrence requested from outdated state", r.runRequest(other), store.OccurrenceResult{})
+	checkEqual(r, "another occurrence requested from outdated state", r.runOccurrences(other), store.OccurrenceResult{})
 	other.ExpectedLastAt, other.Generation = f.LastAt, s.Generation+1
-	same(r, "an occurrence of another version", r.runRequest(other), store.OccurrenceResult{})
+	checkEqual(r, "an occurrence of another version", r.runOccurrences(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
 	s.LastAt, s.NextAt, s.DueAt = f.LastAt, f.NextAt, f.DueAt
-	same(r, "schedule", got, s)
+	checkEqual(r, "schedule", got, s)
 	now := r.s.Now()
-	same(r, "records", runs, []store.OccurrenceRecord{
+	checkEqual(r, "records", runs, []store.OccurrenceRecord{
 		{OccurrenceAt: f.LastAt, RecordedAt: now, Outcome: store.OutcomeEnqueued, JobSeq: j.Seq, JobID: j.ID},
 		{OccurrenceAt: f.MissedOccurrences[0], RecordedAt: now, Outcome: store.OutcomeMissed},
 	})
-	same(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
-	same(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
+	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
+	checkEqual(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
 	f.Name = "gone"
 	_, err := r.s.RunOccurrences(r.Context(), f)
 	r.wantError("an occurrence of an unknown schedule", err, queue.CodeNotFound, "")
 }
 
-// fireNext advances the clock by a minute and runs the next occurrence of a schedule.
-func (r *rig) fireNext(name string) store.OccurrenceResult {
+// runNextOccurrence advances the clock by a minute and runs the next occurrence of a schedule.
+func (r *rig) runNextOccurrence(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
 	s, _ := r.getSchedule(name)
-	return r.runRequest(occurrencesAt(s, s.NextAt))
+	return r.runOccurrences(occurrencesAt(s, s.NextAt))
 }
 
 func overlapSkipSkipsRun(r *rig) {
 	r.putSchedule("nightly")
-	first := r.fireNext("nightly").Records[0]
-	skipped := r.fireNext("nightly").Records[0]
-	same(r, "while the previous job waits", []any{skipped.Outcome, skipped.Note, skipped.JobSeq},
+	first := r.runNextOccurrence("nightly").Records[0]
+	skipped := r.runNextOccurrence("nightly").Records[0]
+	checkEqual(r, "while the previous job waits", []any{skipped.Outcome, skipped.Note, skipped.JobSeq},
 		[]any{store.OutcomeSkipped, first.JobID, int64(0)})
-	r.start(r.claimOne())
-	same(r, "while the previous job runs", r.fireNext("nightly").Records[0].Outcome, store.OutcomeSkipped)
-	j := r.get(first.JobID)
-	r.settle(j, exited(1))
-	same(r, "while the previous job waits for its retry", r.fireNext("nightly").Records[0].Outcome, store.OutcomeSkipped)
+	r.startJob(r.claimOne())
+	checkEqual(r, "while the previous job runs", r.runNextOccurrence("nightly").Records[0].Outcome, store.OutcomeSkipped)
+	j := r.getJob(first.JobID)
+	r.settle(j, exitOutcome(1))
+	checkEqual(r, "while the previous job waits for its retry", r.runNextOccurrence("nightly").Records[0].Outcome,
+		store.OutcomeSkipped)
 	r.advance(time.Minute)
 	r.promote()
-	r.settle(r.claimOne(), exited(0))
-	same(r, "after the previous job has ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
-	same(r, "outcomes", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(2))
+	r.settle(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "after the previous job has ended", r.runNextOccurrence("nightly").Records[0].Outcome,
+		store.OutcomeEnqueued)
+	checkEqual(r, "outcomes", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(2))
 }
 
 func overlapQueueWaitsForPreviousJob(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	var ids []string
 	for range 3 {
-		ids = append(ids, r.fireNext("nightly").Records[0].JobID)
+		ids = append(ids, r.runNextOccurrence("nightly").Records[0].JobID)
 	}
 	for i, id := range ids {
-		same(r, "blocked jobs after "+id, r.s.Counts().States[queue.Blocked], int64(2-i))
+		checkEqual(r, "blocked jobs after "+id, r.s.Counts().States[queue.Blocked], int64(2-i))
 		j := r.claimOne()
-		same(r, "claimed job", j.ID, id)
-		same(r, "jobs claimed at the same time", len(r.claim(9)), 0)
-		end := exited(0)
+		checkEqual(r, "claimed job", j.ID, id)
+		checkEqual(r, "jobs claimed at the same time", len(r.claim(9)), 0)
+		end := exitOutcome(0)
 		if i == 1 {
-			end = endedAs(queue.EndKilled) // however this job ends, the next one starts
+			end = outcomeOfCause(queue.EndKilled) // however this job ends, the next one starts
 		}
-		r.settle(r.start(j), end)
+		r.settle(r.startJob(j), end)
 		r.promote()
 	}
-	same(r, "after all jobs have ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
-	same(r, "blocked jobs after all jobs have ended", r.s.Counts().States[queue.Blocked], int64(0))
+	checkEqual(r, "after all jobs have ended", r.runNextOccurrence("nightly").Records[0].Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "blocked jobs after all jobs have ended", r.s.Counts().States[queue.Blocked], int64(0))
 }
 
 func overlapReplaceCancels(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapReplace))
-	first := r.fireNext("nightly").Records[0]
-	second := r.fireNext("nightly").Records[0]
-	j := r.get(first.JobID)
-	same(r, "the first job", []any{j.State, j.Reason}, []any{queue.Cancelled, queue.ReasonReplaced})
+	first := r.runNextOccurrence("nightly").Records[0]
+	second := r.runNextOccurrence("nightly").Records[0]
+	j := r.getJob(first.JobID)
+	checkEqual(r, "the first job", []any{j.State, j.Reason}, []any{queue.Cancelled, queue.ReasonReplaced})
 	claimed := r.claimOne()
-	same(r, "claimed job", claimed.ID, second.JobID)
+	checkEqual(r, "claimed job", claimed.ID, second.JobID)
 	for _, what := range []string{"reserved", "running"} {
 		if what == "running" {
-			claimed = r.start(claimed)
+			claimed = r.startJob(claimed)
 		}
 		before, runs := r.getSchedule("nightly")
-		fired := r.fireNext("nightly")
-		same(r, "while the previous job is "+what, fired, store.OccurrenceResult{LeasedSeqs: []int64{claimed.Seq}})
+		fired := r.runNextOccurrence("nightly")
+		checkEqual(r, "while the previous job is "+what, fired, store.OccurrenceResult{LeasedSeqs: []int64{claimed.Seq}})
 		after, now := r.getSchedule("nightly")
-		same(r, "schedule", after, before)
-		same(r, "records", now, runs)
+		checkEqual(r, "schedule", after, before)
+		checkEqual(r, "records", now, runs)
 	}
-	r.settle(claimed, endedAs(queue.EndKilled))
-	same(r, "after the previous job has ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
+	r.settle(claimed, outcomeOfCause(queue.EndKilled))
+	checkEqual(r, "after the previous job has ended", r.runNextOccurrence("nightly").Records[0].Outcome,
+		store.OutcomeEnqueued)
 }
 
 func rejectedJobReplacesNothing(r *rig) {
-	keyed := func(keeps time.Duration) func(*store.Schedule) {
+	keyed := func(retention time.Duration) func(*store.Schedule) {
 		return func(s *store.Schedule) {
-			s.Overlap, s.Draft.Unique, s.Draft.UniqueFor = store.OverlapReplace, s.Name, keeps
+			s.Overlap, s.Draft.Unique, s.Draft.UniqueFor = store.OverlapReplace, s.Name, retention
 		}
 	}
 	r.putSchedule("kept", keyed(time.Hour))
-	first := r.fireNext("kept").Records[0]
-	same(r, "while a waiting job keeps its unique key", r.fireNext("kept").Records[0].Outcome, store.OutcomeRefused)
-	same(r, "state of the previous job", r.get(first.JobID).State, queue.Pending)
+	first := r.runNextOccurrence("kept").Records[0]
+	checkEqual(r, "while a waiting job keeps its unique key", r.runNextOccurrence("kept").Records[0].Outcome,
+		store.OutcomeRefused)
+	checkEqual(r, "state of the previous job", r.getJob(first.JobID).State, queue.Pending)
 	fireRequested := func(name string) error {
 		s, _ := r.getSchedule(name)
 		f := occurrencesAt(s, r.s.Now())
@@ -364,31 +370,31 @@ func rejectedJobReplacesNothing(r *rig) {
 		return err
 	}
 	r.wantCode("requested by a user", fireRequested("kept"), queue.CodeExists)
-	same(r, "state of the previous job after the rejection", r.get(first.JobID).State, queue.Pending)
-	claimed := r.start(r.claimOne())
-	fired := r.fireNext("kept")
-	same(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
+	checkEqual(r, "state of the previous job after the rejection", r.getJob(first.JobID).State, queue.Pending)
+	claimed := r.startJob(r.claimOne())
+	fired := r.runNextOccurrence("kept")
+	checkEqual(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	r.wantCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
-	r.settle(claimed, exited(0))
+	r.settle(claimed, exitOutcome(0))
 
 	r.putSchedule("free", keyed(0))
-	second := r.fireNext("free").Records[0]
-	third := r.fireNext("free").Records[0]
-	same(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.get(second.JobID).State},
+	second := r.runNextOccurrence("free").Records[0]
+	third := r.runNextOccurrence("free").Records[0]
+	checkEqual(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.getJob(second.JobID).State},
 		[]any{store.OutcomeEnqueued, queue.Cancelled})
-	claimed = r.start(r.claimOne())
-	same(r, "leased job that must end first", r.fireNext("free").LeasedSeqs, []int64{claimed.Seq})
+	claimed = r.startJob(r.claimOne())
+	checkEqual(r, "leased job that must end first", r.runNextOccurrence("free").LeasedSeqs, []int64{claimed.Seq})
 	r.enqueueOne()
 	s, _ := r.getSchedule("free")
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
-	fired = r.runRequest(f)
-	same(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
+	fired = r.runOccurrences(f)
+	checkEqual(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
-	same(r, "state of the running job", r.get(claimed.ID).State, queue.Processing)
-	same(r, "outcomes", r.outcomes("free"), []string{"refused", "fired", "fired"})
+	checkEqual(r, "state of the running job", r.getJob(claimed.ID).State, queue.Processing)
+	checkEqual(r, "outcomes", r.outcomes("free"), []string{"refused", "fired", "fired"})
 	r.checkCounts()
 }
 
@@ -401,43 +407,45 @@ func scheduledJobsHaveDependencies(r *rig) {
 	}
 	stored := r.putSchedule("after", waits("parent"))
 	kept, _ := r.getSchedule("after")
-	same(r, "the stored schedule", kept, stored)
+	checkEqual(r, "the stored schedule", kept, stored)
 	wrong := stored
 	wrong.Name = "unknown"
 	waits("unknown")(&wrong)
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: wrong, RequestedBy: testUID})
 	r.wantCode("a schedule that depends on an unknown job", err, queue.CodeInvalid)
-	first, second := r.fireNext("after").Records[0], r.fireNext("after").Records[0]
+	first, second := r.runNextOccurrence("after").Records[0], r.runNextOccurrence("after").Records[0]
 	for _, run := range []store.OccurrenceRecord{first, second} {
-		same(r, "state of a job that depends on the parent", r.get(run.JobID).State, queue.Blocked)
+		checkEqual(r, "state of a job that depends on the parent", r.getJob(run.JobID).State, queue.Blocked)
 	}
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	r.promote()
 	for _, run := range []store.OccurrenceRecord{first, second} {
-		same(r, "state and reason after the parent was removed", []any{r.get(run.JobID).State, r.get(run.JobID).Reason},
+		checkEqual(r, "state and reason after the parent was removed",
+			[]any{r.getJob(run.JobID).State, r.getJob(run.JobID).Reason},
 			[]any{queue.Cancelled, queue.ReasonDependency})
 	}
-	same(r, "an occurrence that depends on a removed job", r.fireNext("after").Records[0].Outcome, store.OutcomeRefused)
+	checkEqual(r, "an occurrence that depends on a removed job", r.runNextOccurrence("after").Records[0].Outcome,
+		store.OutcomeRefused)
 	r.checkCounts()
 }
 
 func occurrencesRunInSequence(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 	r.advance(4 * time.Minute)
-	fired := r.runRequest(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
+	fired := r.runOccurrences(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
 	for i, run := range fired.Records {
-		same(r, "outcome", run.Outcome, store.OutcomeEnqueued)
+		checkEqual(r, "outcome", run.Outcome, store.OutcomeEnqueued)
 		j := r.claimOne()
-		same(r, "claimed job", j.ID, run.JobID)
-		same(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claim(9)), 0)
-		r.settle(r.start(j), exited(0))
+		checkEqual(r, "claimed job", j.ID, run.JobID)
+		checkEqual(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claim(9)), 0)
+		r.settle(r.startJob(j), exitOutcome(0))
 		r.promote()
 	}
-	r.fireNext("nightly") // the job of this occurrence does not end
+	r.runNextOccurrence("nightly") // the job of this occurrence does not end
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
-	for _, run := range r.runRequest(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {
-		same(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
+	for _, run := range r.runOccurrences(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {
+		checkEqual(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
 	}
 }
 
@@ -447,16 +455,16 @@ func fullQueueRefusesOccurrence(r *rig) {
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
-	run := r.runRequest(f).Records[0]
+	run := r.runOccurrences(f).Records[0]
 	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.JobSeq != 0 {
 		r.Errorf("record of an occurrence in a full queue: %+v", run)
 	}
 	s, _ = r.getSchedule("nightly")
-	same(r, "time of the next occurrence", s.NextAt, f.NextAt)
+	checkEqual(r, "time of the next occurrence", s.NextAt, f.NextAt)
 	f = occurrencesAt(s, s.NextAt)
 	f.MaxPendingPerUser = 1
-	same(r, "with a full quota", r.runRequest(f).Records[0].Outcome, store.OutcomeRefused)
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(1))
+	checkEqual(r, "with a full quota", r.runOccurrences(f).Records[0].Outcome, store.OutcomeRefused)
+	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(1))
 	r.checkCounts()
 }
 
@@ -465,7 +473,7 @@ func occurrenceGetsFreeID(r *rig) {
 	f := occurrencesAt(s, s.NextAt)
 	r.enqueueOne(withID(f.CandidateID(s.NextAt, 1)))
 	r.advance(time.Minute)
-	same(r, "id of the job", r.runRequest(f).Records[0].JobID, f.CandidateID(f.LastAt, 2))
+	checkEqual(r, "id of the job", r.runOccurrences(f).Records[0].JobID, f.CandidateID(f.LastAt, 2))
 }
 
 func requestedRunKeepsSchedule(r *rig) {
@@ -474,21 +482,22 @@ func requestedRunKeepsSchedule(r *rig) {
 	now := r.s.Now()
 	f := occurrencesAt(s, now)
 	f.RequestedBy, f.ExpectedLastAt, f.LastAt, f.NextAt, f.DueAt = &uid, 5, 6, 7, 8
-	fired := r.runRequest(f)
+	fired := r.runOccurrences(f)
 	got, runs := r.getSchedule("nightly")
-	same(r, "schedule", got, s)
-	same(r, "records", runs, []store.OccurrenceRecord{{OccurrenceAt: now, RecordedAt: now, Outcome: store.OutcomeEnqueued,
-		JobSeq: fired.Records[0].JobSeq, JobID: fired.Records[0].JobID, RequestedBy: &uid}})
+	checkEqual(r, "schedule", got, s)
+	checkEqual(r, "records", runs, []store.OccurrenceRecord{{OccurrenceAt: now, RecordedAt: now,
+		Outcome: store.OutcomeEnqueued, JobSeq: fired.Records[0].JobSeq, JobID: fired.Records[0].JobID,
+		RequestedBy: &uid}})
 	_, err := r.s.RunOccurrences(r.Context(), f)
 	r.wantError("another request while the first job is unfinished", err, queue.CodeWrongState, "")
-	same(r, "occurrence while a requested job is unfinished", r.fireNext("nightly").Records[0].Outcome,
+	checkEqual(r, "occurrence while a requested job is unfinished", r.runNextOccurrence("nightly").Records[0].Outcome,
 		store.OutcomeSkipped)
-	r.settle(r.claimOne(), exited(0))
+	r.settle(r.claimOne(), exitOutcome(0))
 	f.MaxPending = 1
 	r.enqueueOne()
 	_, err = r.s.RunOccurrences(r.Context(), f)
 	r.wantError("a request with a full queue", err, queue.CodeQueueFull, "")
-	same(r, "outcomes", r.outcomes("nightly"), []string{"skipped", "fired"})
+	checkEqual(r, "outcomes", r.outcomes("nightly"), []string{"skipped", "fired"})
 }
 
 func pausedScheduleRunsNothing(r *rig) {
@@ -502,12 +511,13 @@ func pausedScheduleRunsNothing(r *rig) {
 	got, _ := r.getSchedule("nightly")
 	want := s
 	want.PausedAt, want.PausedBy, want.Note, want.NextAt, want.DueAt = r.s.Now(), &uid, "why", 0, 0
-	same(r, "paused", got, want)
+	checkEqual(r, "paused", got, want)
 	r.advance(5 * time.Minute)
-	same(r, "occurrence while the schedule is paused", r.runRequest(occurrencesAt(s, s.NextAt)), store.OccurrenceResult{})
+	checkEqual(r, "occurrence while the schedule is paused", r.runOccurrences(occurrencesAt(s, s.NextAt)),
+		store.OccurrenceResult{})
 	names, next := r.dueSchedules("other", 9)
-	same(r, "due schedules while it is paused", len(names), 0)
-	same(r, "next while it is paused", next, time.Hour)
+	checkEqual(r, "due schedules while it is paused", len(names), 0)
+	checkEqual(r, "next while it is paused", next, time.Hour)
 	now := r.s.Now()
 	resume := store.SchedulePause{Name: "nightly", Generation: s.Generation, RequestedBy: &uid, LastAt: now, NextAt: now +
 		60_000,
@@ -518,8 +528,8 @@ func pausedScheduleRunsNothing(r *rig) {
 	got, _ = r.getSchedule("nightly")
 	want = s
 	want.LastAt, want.NextAt, want.DueAt, want.BootID = now, now+60_000, now+61_000, "b"
-	same(r, "resumed", got, want)
-	same(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
+	checkEqual(r, "resumed", got, want)
+	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
 	pause.Generation++
 	r.wantErrChanged("another version", r.s.PauseSchedule(r.Context(), pause))
 	pause.Name = "gone"
@@ -529,39 +539,39 @@ func pausedScheduleRunsNothing(r *rig) {
 func newestRecordsAreKept(r *rig) {
 	s := r.putSchedule("nightly")
 	r.putSchedule("other")
-	r.fireNext("other")
+	r.runNextOccurrence("other")
 	r.advance(time.Hour)
-	var missed []queue.Millis
+	var missedTimes []queue.Millis
 	for i := range store.MaxOccurrences {
-		missed = append(missed, s.NextAt+queue.Millis(i))
+		missedTimes = append(missedTimes, s.NextAt+queue.Millis(i))
 	}
 	for range 2 {
 		s, _ = r.getSchedule("nightly")
 		f := occurrencesAt(s)
-		f.MissedOccurrences, f.LastAt = missed, s.LastAt+1
-		r.runRequest(f)
+		f.MissedOccurrences, f.LastAt = missedTimes, s.LastAt+1
+		r.runOccurrences(f)
 	}
 	_, runs := r.getSchedule("nightly")
-	same(r, "runs", len(runs), store.MaxOccurrenceRecords)
-	same(r, "the newest record", runs[0].OccurrenceAt, missed[len(missed)-1])
-	same(r, "records of another schedule", len(r.outcomes("other")), 1)
+	checkEqual(r, "runs", len(runs), store.MaxOccurrenceRecords)
+	checkEqual(r, "the newest record", runs[0].OccurrenceAt, missedTimes[len(missedTimes)-1])
+	checkEqual(r, "records of another schedule", len(r.outcomes("other")), 1)
 	s, _ = r.getSchedule("other")
 	r.must(r.s.RemoveSchedule(r.Context(), "other", s.Generation, testUID))
 	r.putSchedule("other")
-	same(r, "records of a new schedule with the same name", len(r.outcomes("other")), 0)
+	checkEqual(r, "records of a new schedule with the same name", len(r.outcomes("other")), 0)
 }
 
 func bootScheduleIsDueAfterBoot(r *rig) {
 	s := r.putSchedule("boot", func(s *store.Schedule) { s.AtBoot, s.BootID, s.NextAt, s.DueAt = true, "one", 0, 0 })
 	for boot, want := range map[string]int{"one": 0, "another": 1, "two": 1, "": 0} {
 		names, next := r.dueSchedules(boot, 9)
-		same(r, "due schedules on boot "+boot, len(names), want)
-		same(r, "next", next, time.Hour)
+		checkEqual(r, "due schedules on boot "+boot, len(names), want)
+		checkEqual(r, "next", next, time.Hour)
 	}
 	f := occurrencesAt(s, r.s.Now())
 	f.NextAt, f.DueAt, f.NextBootID = 0, 0, "two"
-	same(r, "fired", r.runRequest(f).CarriedOut, true)
-	same(r, "fired again", r.runRequest(f).CarriedOut, false)
+	checkEqual(r, "fired", r.runOccurrences(f).CarriedOut, true)
+	checkEqual(r, "fired again", r.runOccurrences(f).CarriedOut, false)
 	names, _ := r.dueSchedules("two", 9)
-	same(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
+	checkEqual(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
 }

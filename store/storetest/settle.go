@@ -14,14 +14,14 @@ var settlePromises = []promise{
 	{name: "a started job is in the state processing", check: startedJobIsProcessing},
 	{name: "the end of an attempt is recorded as decided", check: attemptEndIsRecordedAsDecided},
 	{name: "a job that never started gets no attempt and no event", check: unstartedJobGetsNoAttempt},
-	{name: "a job whose uid belongs to another account is held instead of started", check: disownedAtItsStart},
-	{name: "a job fails after MaxShortages shortages in a row", check: shortagesCounted},
+	{name: "a job whose uid belongs to another account is held instead of started", check: disownedJobDoesNotStart},
+	{name: "a job fails after MaxShortages shortages in a row", check: consecutiveShortagesAreCounted},
 	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: reservedJobCanBeCancelled},
 	{name: "a job's end time is that of its attempt", check: jobEndsWhenItsAttemptEnds},
 	{name: "a job that always fails is dead after its last attempt", check: failingJobIsDeadAfterLastAttempt},
 	{name: "an attempt is returned complete", check: attemptIsReturnedComplete},
-	{name: "the last reported progress stays until the next attempt", check: progressStays},
-	{name: "a result counts as output and is removed with it", check: resultIsOutput},
+	{name: "the last reported progress stays until the next attempt", check: progressOutlastsAttempt},
+	{name: "a result counts as output and is removed with it", check: resultCountsAsOutput},
 	{name: "a retry continues the numbers of the attempts", check: retryContinuesAttemptNumbers},
 	{name: "a report with a stale lease changes nothing", check: staleLeaseChangesNothing},
 	{name: "a late report of an older attempt is rejected", check: lateReportIsRejected},
@@ -40,14 +40,14 @@ func startedJobIsProcessing(r *rig) {
 	r.newEvents()
 	at := r.s.Now() - 400
 	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}
-	same(r, "result", r.exchange(store.Report{Starts: []store.AttemptStart{begun}}), store.Grant{})
+	checkEqual(r, "result", r.exchange(store.Report{Starts: []store.AttemptStart{begun}}), store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
-	same(r, "job", r.get(j.ID), want)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want,
+	checkEqual(r, "job", r.getJob(j.ID), want)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want,
 		queue.EventDetail{Attempt: 1, StartedAt: at})})
 	r.checkCounts()
-	same(r, "claimed", r.claim(1), nil)
+	checkEqual(r, "claimed", r.claim(1), nil)
 }
 
 // afterSettle returns the leased job j as it must be after the settlement e has recorded its end.
@@ -103,21 +103,21 @@ var endings = []struct {
 	set     func(*queue.Job)
 	state   queue.State
 }{
-	{"success", exited(0), withOnLost(queue.OnLostRetry), queue.Completed},
-	{"a failure", exited(3), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"the last failure", exited(3), withMaxAttempts(1), queue.Dead},
-	{"not found", exited(127), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"the largest exit code", exited(1<<32 - 1), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"success", exitOutcome(0), withOnLost(queue.OnLostRetry), queue.Completed},
+	{"a failure", exitOutcome(3), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the last failure", exitOutcome(3), withMaxAttempts(1), queue.Dead},
+	{"not found", exitOutcome(127), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the largest exit code", exitOutcome(1<<32 - 1), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"a signal", queue.Outcome{EndCause: queue.EndSignalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
-	{"the timeout", endedAs(queue.EndTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"cancel", endedAs(queue.EndKilled), withOnLost(queue.OnLostRetry), queue.Cancelled},
-	{"an exit code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
-	{"the idle timeout", endedAs(queue.EndIdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a stop of the service", endedAs(queue.EndStopped), withOnLost(queue.OnLostRetry), queue.Pending},
-	{"a lost runner", endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a lost runner, then hold", endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), queue.Held},
-	{"a lost machine, then dead", endedAs(queue.EndInterrupted), withOnLost(queue.OnLostDead), queue.Dead},
-	{"processes that cannot be killed", endedAs(queue.EndUnkillable), withOnLost(queue.OnLostRetry), queue.Dead},
+	{"the timeout", outcomeOfCause(queue.EndTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"cancel", outcomeOfCause(queue.EndKilled), withOnLost(queue.OnLostRetry), queue.Cancelled},
+	{"an exit code that defers", exitOutcome(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
+	{"the idle timeout", outcomeOfCause(queue.EndIdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a stop of the service", outcomeOfCause(queue.EndStopped), withOnLost(queue.OnLostRetry), queue.Pending},
+	{"a lost runner", outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a lost runner, then hold", outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), queue.Held},
+	{"a lost machine, then dead", outcomeOfCause(queue.EndInterrupted), withOnLost(queue.OnLostDead), queue.Dead},
+	{"processes that cannot be killed", outcomeOfCause(queue.EndUnkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
 func attemptEndIsRecordedAsDecided(r *rig) {
@@ -128,26 +128,26 @@ func attemptEndIsRecordedAsDecided(r *rig) {
 			j := r.claimOne()
 			r.advance(time.Second)
 			if reported {
-				j = r.start(j)
+				j = r.startJob(j)
 			}
 			r.newEvents()
 			e := r.settlement(j, c.outcome)
 			r.advance(100 * time.Millisecond)
 			done := r.exchange(store.Report{Settlements: []store.Settlement{e}})
-			same(r, name+": result", done, store.Grant{})
+			checkEqual(r, name+": result", done, store.Grant{})
 			want := r.afterSettle(j, e)
-			same(r, name+": state", want.State, c.state)
-			same(r, name+": job", r.get(j.ID), want)
-			same(r, name+": events", r.newEvents(), []queue.Event{r.endEvent(want, e.Attempt)})
+			checkEqual(r, name+": state", want.State, c.state)
+			checkEqual(r, name+": job", r.getJob(j.ID), want)
+			checkEqual(r, name+": events", r.newEvents(), []queue.Event{r.endEvent(want, e.Attempt)})
 			r.checkCounts()
 			row := e.Attempt
 			row.Number = 1
 			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 			r.must(err)
-			same(r, name+": history", history, []queue.Attempt{row})
+			checkEqual(r, name+": history", history, []queue.Attempt{row})
 			leased, err := r.leasedJobs()
 			r.must(err)
-			same(r, name+": leased jobs", leased, nil)
+			checkEqual(r, name+": leased jobs", leased, nil)
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 		}
 	}
@@ -158,18 +158,19 @@ func reservedJobCanBeCancelled(r *rig) {
 	claimed := r.claimOne()
 	r.newEvents()
 	cancelled := store.LeasedChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
-	same(r, "result", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}), store.Grant{})
-	got := r.get(j.ID)
-	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of a repeated cancellation", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}),
+	checkEqual(r, "result", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}), store.Grant{})
+	got := r.getJob(j.ID)
+	checkEqual(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
+	checkEqual(r, "result of a repeated cancellation", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}),
 		store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Starts: []store.AttemptStart{
 		{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for a running job", r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
-		Change: cancelled.Change}}}), store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
-	same(r, "state of the running job", r.get(running.ID).State, queue.Processing)
+	checkEqual(r, "result for a running job",
+		r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
+			Change: cancelled.Change}}}), store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
+	checkEqual(r, "state of the running job", r.getJob(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
 
@@ -177,33 +178,34 @@ func unstartedJobGetsNoAttempt(r *rig) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	e := r.settlement(claimed, endedAs(queue.EndNeverStarted))
-	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
+	e := r.settlement(claimed, outcomeOfCause(queue.EndNeverStarted))
+	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
-	same(r, "job that was not started", r.get(first.ID), first)
+	checkEqual(r, "job that was not started", r.getJob(first.ID), first)
 
 	claimed = r.claimOne()
-	e = r.settlement(claimed, endedAs(queue.EndShortage))
-	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
+	e = r.settlement(claimed, outcomeOfCause(queue.EndShortage))
+	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
-	same(r, "job that could not be started", r.get(first.ID), first)
-	same(r, "claimed before the delay is over", r.claim(1), nil)
+	checkEqual(r, "job that could not be started", r.getJob(first.ID), first)
+	checkEqual(r, "claimed before the delay is over", r.claim(1), nil)
 	r.advanceAndPromote(time.Second)
 	again := r.claim(1)
-	same(r, "claimed after the delay", again, r.asClaimed(again, first))
-	same(r, "events", r.newEvents(), nil)
+	checkEqual(r, "claimed after the delay", again, r.asClaimed(again, first))
+	checkEqual(r, "events", r.newEvents(), nil)
 	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPageRows)
 	r.must(err)
-	same(r, "history", history, nil)
-	r.settle(again[0], exited(1))
+	checkEqual(r, "history", history, nil)
+	r.settle(again[0], exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	for _, c := range []struct {
 		outcome queue.Outcome
 		want    string
-	}{{endedAs(queue.EndNeverStarted), "exit code 1"}, {queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
-		"no memory"},
-		{endedAs(queue.EndNeverStarted), "no memory"}} {
-		same(r, "error of the last attempt, or of the failed start", r.settle(r.claimOne(), c.outcome).Error, c.want)
+	}{{outcomeOfCause(queue.EndNeverStarted), "exit code 1"},
+		{queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
+			"no memory"},
+		{outcomeOfCause(queue.EndNeverStarted), "no memory"}} {
+		checkEqual(r, "error of the last attempt, or of the failed start", r.settle(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
 	r.checkCounts()
@@ -211,50 +213,50 @@ func unstartedJobGetsNoAttempt(r *rig) {
 
 // The uid of a job's owner may belong to another account by the time when the job is about to start. The job is
 // then held and does not start.
-func disownedAtItsStart(r *rig) {
+func disownedJobDoesNotStart(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
 	r.advance(time.Second)
 	e := r.settlement(claimed, queue.Outcome{EndCause: queue.EndAccountChanged, Error: "why"})
-	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1}), store.Grant{})
+	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
-	same(r, "job", r.get(j.ID), j)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
+	checkEqual(r, "job", r.getJob(j.ID), j)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
 		queue.EventDetail{Reason: queue.ReasonDisowned})})
 	r.checkCounts()
 	r.must(r.change(j, queue.VerbRelease))
-	same(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 // If an attempt cannot start because of a shortage, the store counts the job's consecutive shortages. Each one
 // makes the job wait longer. One after queue.MaxShortages of them is a failure. The count returns to zero when
 // an attempt has started or a user retries the job.
-func shortagesCounted(r *rig) {
+func consecutiveShortagesAreCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
 		r.Helper()
-		r.settle(r.claimOne(), endedAs(queue.EndShortage))
-		j = r.get(j.ID)
-		same(r, "refunds", j.Shortages, want)
+		r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
+		j = r.getJob(j.ID)
+		checkEqual(r, "refunds", j.Shortages, want)
 		r.advanceAndPromote(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
 	}
 	for n := range 7 {
 		before := r.s.Now()
 		short(n + 1)
-		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
+		checkEqual(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), endedAs(queue.EndStopped)) // the attempt has started, so the count of shortages returns to zero
-	same(r, "refunds of a job that was started", r.get(j.ID).Shortages, 0)
+	r.settle(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt started, so the count of shortages is 0
+	checkEqual(r, "refunds of a job that was started", r.getJob(j.ID).Shortages, 0)
 	short(1)
-	r.settle(r.claimOne(), endedAs(queue.EndKilled))
+	r.settle(r.claimOne(), outcomeOfCause(queue.EndKilled))
 	r.must(r.change(j, queue.VerbRetry))
-	same(r, "refunds of a retried job", r.get(j.ID).Shortages, 0)
+	checkEqual(r, "refunds of a retried job", r.getJob(j.ID).Shortages, 0)
 	for n := range queue.MaxShortages {
 		short(n + 1)
 	}
-	j = r.settle(r.claimOne(), endedAs(queue.EndShortage))
-	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
+	j = r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
+	checkEqual(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
 		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
 	r.advanceAndPromote(2 * time.Second)
 	short(1)
@@ -264,32 +266,33 @@ func shortagesCounted(r *rig) {
 func jobEndsWhenItsAttemptEnds(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.EndUnkillable))
+	known, unknown := r.settlement(jobs[0], exitOutcome(0)), r.settlement(jobs[1], outcomeOfCause(queue.EndUnkillable))
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
 	r.exchange(store.Report{Settlements: []store.Settlement{known, unknown}})
-	same(r, "end time of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
-	same(r, "end time of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
+	checkEqual(r, "end time of the job whose attempt has one", r.getJob(jobs[0].ID).EndedAt, r.s.Now()-300)
+	checkEqual(r, "end time of the job whose attempt has none", r.getJob(jobs[1].ID).EndedAt, r.s.Now())
 }
 
 func failingJobIsDeadAfterLastAttempt(r *rig) {
 	j := r.enqueueOne()
 	begin := r.s.Now()
-	var at []time.Duration
+	var retryDelays []time.Duration
 	for range 100 {
 		claimed := r.claim(1)
 		if len(claimed) == 0 {
 			r.advanceAndPromote(time.Second)
 			continue
 		}
-		at = append(at, time.Duration(r.s.Now()-begin)*time.Millisecond)
-		if j = r.settle(claimed[0], exited(1)); j.State == queue.Dead {
+		retryDelays = append(retryDelays, time.Duration(r.s.Now()-begin)*time.Millisecond)
+		if j = r.settle(claimed[0], exitOutcome(1)); j.State == queue.Dead {
 			break
 		}
 	}
-	same(r, "times of the attempts", at, []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second})
-	same(r, "state", j.State, queue.Dead)
-	same(r, "attempts and runs", []int{j.Attempts, j.StartedAttempts}, []int{4, 4})
+	checkEqual(r, "times of the attempts", retryDelays, []time.Duration{0, 2 * time.Second, 6 * time.Second,
+		14 * time.Second})
+	checkEqual(r, "state", j.State, queue.Dead)
+	checkEqual(r, "attempts and runs", []int{j.Attempts, j.StartedAttempts}, []int{4, 4})
 }
 
 func attemptIsReturnedComplete(r *rig) {
@@ -301,9 +304,9 @@ func attemptIsReturnedComplete(r *rig) {
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"
-	large := r.settlement(jobs[1], exited(0))
+	large := r.settlement(jobs[1], exitOutcome(0))
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
-	silent := r.settlement(jobs[2], exited(0))
+	silent := r.settlement(jobs[2], exitOutcome(0))
 	r.exchange(store.Report{Settlements: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
@@ -321,17 +324,17 @@ func attemptIsReturnedComplete(r *rig) {
 			if len(got.Result) == 0 {
 				got.Result = nil
 			}
-			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
+			checkEqual(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
 		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPageRows)
 		r.must(err)
 		for i := range history {
-			same(r, "output in the history", len(history[i].Output), 0)
+			checkEqual(r, "output in the history", len(history[i].Output), 0)
 			// The contract does not define whether a history contains the names of output files.
 			history[i].Output, history[i].OutputRef = nil, ""
 		}
 		want.Output, want.OutputRef, want.Result = nil, "", nil
-		same(r, "history", history, []queue.Attempt{want})
+		checkEqual(r, "history", history, []queue.Attempt{want})
 	}
 }
 
@@ -347,18 +350,18 @@ func retryContinuesAttemptNumbers(r *rig) {
 		want = append(want, e.Attempt)
 		r.advanceAndPromote(time.Minute)
 	}
-	attempt(endedAs(queue.EndStopped))
-	attempt(exited(1))
-	attempt(exited(2))
-	same(r, "state", r.get(j.ID).State, queue.Dead)
+	attempt(outcomeOfCause(queue.EndStopped))
+	attempt(exitOutcome(1))
+	attempt(exitOutcome(2))
+	checkEqual(r, "state", r.getJob(j.ID).State, queue.Dead)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
-	attempt(exited(1))
-	attempt(exited(0))
-	same(r, "runs and attempts", []int{r.get(j.ID).StartedAttempts, r.get(j.ID).Attempts}, []int{5, 2})
+	attempt(exitOutcome(1))
+	attempt(exitOutcome(0))
+	checkEqual(r, "runs and attempts", []int{r.getJob(j.ID).StartedAttempts, r.getJob(j.ID).Attempts}, []int{5, 2})
 	for _, n := range []int{0, 1, 2, 3, 4, 5} {
 		got, err := r.s.Attempt(r.Context(), j.Seq, n)
 		r.must(err)
-		same(r, fmt.Sprintf("attempt %d", n), got, want[(n+4)%5])
+		checkEqual(r, fmt.Sprintf("attempt %d", n), got, want[(n+4)%5])
 	}
 	for _, n := range []int{6, -1} {
 		_, err := r.s.Attempt(r.Context(), j.Seq, n)
@@ -369,18 +372,18 @@ func retryContinuesAttemptNumbers(r *rig) {
 	}
 	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 	r.must(err)
-	same(r, "history", history, want)
+	checkEqual(r, "history", history, want)
 }
 
 func staleLeaseChangesNothing(r *rig) {
 	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
 	jobs := r.claim(3)
 	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
-	r.start(jobs[2])
+	r.startJob(jobs[2])
 	settled := func() queue.Job {
 		r.enqueueOne(withPriority(1000))
 		j := r.claimOne()
-		r.settle(j, exited(0))
+		r.settle(j, exitOutcome(0))
 		return j
 	}()
 	for name, l := range map[string]queue.Lease{
@@ -397,21 +400,21 @@ func staleLeaseChangesNothing(r *rig) {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
 			for how, t := range map[string]store.Report{
 				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.s.Now(), Worker: "w", PID: 1}}},
-				"ended":    {Settlements: []store.Settlement{r.settlement(fake, exited(0))}},
-				"refunded": {Settlements: []store.Settlement{r.settlement(fake, endedAs(queue.EndNeverStarted))}},
+				"ended":    {Settlements: []store.Settlement{r.settlement(fake, exitOutcome(0))}},
+				"refunded": {Settlements: []store.Settlement{r.settlement(fake, outcomeOfCause(queue.EndNeverStarted))}},
 				"released": {Releases: []queue.Lease{l}},
 			} {
-				same(r, name+" "+how, r.exchange(t), store.Grant{StaleLeases: []queue.Lease{l}})
+				checkEqual(r, name+" "+how, r.exchange(t), store.Grant{StaleLeases: []queue.Lease{l}})
 			}
 		})
 	}
 	r.checkUnchanged(func() {
 		done := r.exchange(store.Report{Releases: []queue.Lease{jobs[2].Lease()}})
-		same(r, "release of a running job", done, store.Grant{StaleLeases: []queue.Lease{jobs[2].Lease()}})
+		checkEqual(r, "release of a running job", done, store.Grant{StaleLeases: []queue.Lease{jobs[2].Lease()}})
 	})
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "leased jobs", sortedLeases(leases(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
+	checkEqual(r, "leased jobs", sortedLeases(leases(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
 
 func lateReportIsRejected(r *rig) {
@@ -419,19 +422,19 @@ func lateReportIsRejected(r *rig) {
 	first := r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
-	same(r, "the second fence is higher", second.Fence > first.Fence, true)
+	checkEqual(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.checkUnchanged(func() {
 		done := r.exchange(store.Report{
 			Starts:      []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.s.Now(), Worker: "w", PID: 1}},
-			Settlements: []store.Settlement{r.settlement(first, exited(0))},
+			Settlements: []store.Settlement{r.settlement(first, exitOutcome(0))},
 			Releases:    []queue.Lease{first.Lease()},
 		})
-		same(r, "stale leases", done.StaleLeases, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
+		checkEqual(r, "stale leases", done.StaleLeases, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
-	e := r.settlement(second, exited(1))
+	e := r.settlement(second, exitOutcome(1))
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	r.checkUnchanged(func() {
-		same(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).StaleLeases,
+		checkEqual(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).StaleLeases,
 			[]queue.Lease{second.Lease()})
 	})
 }
@@ -442,7 +445,7 @@ func exchangeAppliesWholeReport(r *rig) {
 	jobs := r.claim(5)
 	r.newEvents()
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
-	ends := []store.Settlement{r.settlement(jobs[1], exited(0)), r.settlement(jobs[2], exited(1))}
+	ends := []store.Settlement{r.settlement(jobs[1], exitOutcome(0)), r.settlement(jobs[2], exitOutcome(1))}
 	done := r.exchange(store.Report{
 		Starts: []store.AttemptStart{
 			{Lease: stale, StartedAt: r.s.Now(), Worker: "w", PID: 1},
@@ -453,17 +456,18 @@ func exchangeAppliesWholeReport(r *rig) {
 		Releases:    []queue.Lease{jobs[3].Lease()},
 		WantedJobs:  10,
 	})
-	same(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), StaleLeases: []queue.Lease{stale}})
+	checkEqual(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting),
+		StaleLeases: []queue.Lease{stale}})
 	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
 	running := jobs[0]
 	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
 	completed, failed := r.afterSettle(jobs[1], ends[0]), r.afterSettle(jobs[2], ends[1])
 	for _, want := range []queue.Job{running, completed, failed, jobs[3], jobs[4], waiting} {
-		same(r, "job "+want.ID, r.get(want.ID), want)
+		checkEqual(r, "job "+want.ID, r.getJob(want.ID), want)
 	}
 	begun := jobs[1]
 	begun.State = queue.Processing
-	same(r, "events", r.newEvents(), []queue.Event{
+	checkEqual(r, "events", r.newEvents(), []queue.Event{
 		r.event(queue.EventStarted, running, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
 		r.event(queue.EventStarted, begun, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
 		r.endEvent(completed, ends[0].Attempt), r.endEvent(failed, ends[1].Attempt),
@@ -475,22 +479,22 @@ func exchangeClaimsReleasedJobs(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, WantedJobs: 1})
-	same(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
+	checkEqual(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, endedAs(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
+	e := r.settlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
 	want := r.afterSettle(j, e)
 	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1})
-	same(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
-	same(r, "job", r.get(j.ID), done.Jobs[0])
+	checkEqual(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
+	checkEqual(r, "job", r.getJob(j.ID), done.Jobs[0])
 	r.checkCounts()
 }
 
 func leasedJobsAreListed(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(3)
-	jobs[1] = r.start(jobs[1])
+	jobs[1] = r.startJob(jobs[1])
 	leased, err := r.leasedJobs()
 	r.must(err)
 	slices.SortFunc(leased, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
-	same(r, "leased jobs", leased, jobs)
+	checkEqual(r, "leased jobs", leased, jobs)
 }

@@ -94,14 +94,14 @@ func withOnLost(action queue.OnLost) func(*queue.Job) {
 func withLabels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
 func withMaxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
 
-// exited returns the outcome of a command that exited with a code.
-func exited(code int64) queue.Outcome {
+// exitOutcome returns the outcome of a command that exited with a code.
+func exitOutcome(code int64) queue.Outcome {
 	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
 }
 
-// endedAs returns the outcome of an attempt that ended for the given cause.
-func endedAs(end queue.EndCause) queue.Outcome { return queue.Outcome{EndCause: end} }
-func leases(jobs []queue.Job) []queue.Lease    { return mapJobs(jobs, (*queue.Job).Lease) }
+// outcomeOfCause returns the outcome of an attempt that ended for the given cause.
+func outcomeOfCause(end queue.EndCause) queue.Outcome { return queue.Outcome{EndCause: end} }
+func leases(jobs []queue.Job) []queue.Lease           { return mapJobs(jobs, (*queue.Job).Lease) }
 func seqs(jobs []queue.Job) []int64 {
 	return mapJobs(jobs, func(j *queue.Job) int64 { return j.Seq })
 }
@@ -122,20 +122,20 @@ func (r *rig) must(err error) {
 }
 
 // wantError checks that err is a queue.Error with the code and the field, and returns it.
-func (r *rig) wantError(what string, err error, code queue.Code, field string) *queue.Error {
+func (r *rig) wantError(subject string, err error, code queue.Code, field string) *queue.Error {
 	r.Helper()
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != code || e.Field != field {
-		r.Fatalf("%s: got error %v, want code %s, field %q", what, err, code, field)
+		r.Fatalf("%s: got error %v, want code %s, field %q", subject, err, code, field)
 	}
 	return e
 }
 
 // wantErrLeased checks that err is ErrLeased.
-func (r *rig) wantErrLeased(what string, err error) {
+func (r *rig) wantErrLeased(subject string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrLeased) {
-		r.Errorf("%s: got error %v, want %v", what, err, store.ErrLeased)
+		r.Errorf("%s: got error %v, want %v", subject, err, store.ErrLeased)
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *rig) enqueueAndGet(drafts ...queue.Job) []queue.Job {
 	receipt := r.enqueue(testUID, drafts...)
 	jobs := make([]queue.Job, len(receipt.IDs))
 	for i, id := range receipt.IDs {
-		jobs[i] = r.get(id)
+		jobs[i] = r.getJob(id)
 	}
 	return jobs
 }
@@ -168,7 +168,7 @@ func (r *rig) enqueueOne(set ...func(*queue.Job)) queue.Job {
 	return r.enqueueAndGet(draft(set...))[0]
 }
 
-func (r *rig) get(id string) queue.Job {
+func (r *rig) getJob(id string) queue.Job {
 	r.Helper()
 	j, err := r.s.GetFull(r.Context(), id)
 	if err != nil {
@@ -177,9 +177,9 @@ func (r *rig) get(id string) queue.Job {
 	return j
 }
 
-func (r *rig) exchange(t store.Report) store.Grant {
+func (r *rig) exchange(report store.Report) store.Grant {
 	r.Helper()
-	grant, err := r.s.Exchange(r.Context(), t)
+	grant, err := r.s.Exchange(r.Context(), report)
 	r.must(err)
 	r.checkRanks(grant.Jobs)
 	return grant
@@ -192,7 +192,7 @@ func (r *rig) checkRanks(leased []queue.Job) {
 	order := r.s.Order()
 	for i := range leased {
 		j := &leased[i]
-		same(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber))
+		checkEqual(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber))
 		j.Rank, j.StartPosition = 0, queue.StartPosition{}
 	}
 }
@@ -227,13 +227,13 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	return before
 }
 
-// start reports that a claimed job starts now, and returns the stored job.
-func (r *rig) start(j queue.Job) queue.Job {
+// startJob reports that a claimed job starts now, and returns the stored job.
+func (r *rig) startJob(j queue.Job) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1",
 		PID: 4242}}})
-	same(r, "stale leases", grant.StaleLeases, nil)
-	return r.get(j.ID)
+	checkEqual(r, "stale leases", grant.StaleLeases, nil)
+	return r.getJob(j.ID)
 }
 
 // settlement returns a Settlement, which records the end of an attempt. The attempt of j starts and ends now
@@ -258,8 +258,8 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, o)}})
-	same(r, "stale leases", grant.StaleLeases, nil)
-	return r.get(j.ID)
+	checkEqual(r, "stale leases", grant.StaleLeases, nil)
+	return r.getJob(j.ID)
 }
 
 // runJob enqueues a job, claims it and ends it with outcome o. It returns the stored job.
@@ -347,7 +347,7 @@ func (r *rig) checkCounts() {
 			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, Jobs: q.Jobs + 1, OutputBytes: q.OutputBytes + j.OutputBytes}
 		}
 	}
-	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
+	checkEqual(r, "counts by state, compared with a recount", r.s.Counts().States, want)
 	r.checkOwnRetentionQueues(slices.SortedFunc(maps.Values(kept),
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
@@ -358,12 +358,12 @@ func (r *rig) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.OwnRetentionQueues(r.Context())
 	r.must(err)
-	same(r, "queues with their own retention", got, want)
+	checkEqual(r, "queues with their own retention", got, want)
 	jobs := int64(0)
 	for _, q := range want {
 		jobs += q.Jobs
 	}
-	same(r, "jobs under the retention of their queue", r.s.Counts().UnderOwnRetention, jobs)
+	checkEqual(r, "jobs under the retention of their queue", r.s.Counts().UnderOwnRetention, jobs)
 }
 
 // checkUnchanged calls f and checks that f changes no job, count or event.
@@ -372,9 +372,9 @@ func (r *rig) checkUnchanged(f func()) {
 	r.newEvents()
 	before, counts := r.listAll(store.Filter{}), r.s.Counts()
 	f()
-	same(r, "jobs after an operation that must not change them", r.listAll(store.Filter{}), before)
-	same(r, "counts after an operation that must not change them", r.s.Counts().States, counts.States)
-	same(r, "events of an operation that must not change anything", r.newEvents(), nil)
+	checkEqual(r, "jobs after an operation that must not change them", r.listAll(store.Filter{}), before)
+	checkEqual(r, "counts after an operation that must not change them", r.s.Counts().States, counts.States)
+	checkEqual(r, "events of an operation that must not change anything", r.newEvents(), nil)
 }
 
 func sortedLeases(list []queue.Lease) []queue.Lease {
@@ -391,30 +391,30 @@ func sortedByJob(events []queue.Event) []queue.Event {
 
 // receive returns the value that another goroutine sends to c. The test fails if no value arrives within
 // maxWait.
-func receive[T any](r *rig, what string, c <-chan T) (v T) {
+func receive[T any](r *rig, subject string, c <-chan T) (v T) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
 	select {
 	case v = <-c:
 	case <-ctx.Done():
-		r.Fatalf("%s: received nothing within %s", what, maxWait)
+		r.Fatalf("%s: received nothing within %s", subject, maxWait)
 	}
 	return v
 }
 
-// same checks that got and want are deeply equal. A nil slice and an empty slice count as equal.
-func same[T any](r *rig, what string, got, want T) {
+// checkEqual checks that got and want are deeply equal. A nil slice and an empty slice count as equal.
+func checkEqual[T any](r *rig, subject string, got, want T) {
 	r.Helper()
 	g, w := reflect.ValueOf(&got).Elem(), reflect.ValueOf(&want).Elem()
 	if g.Kind() == reflect.Slice && g.Len()+w.Len() == 0 || reflect.DeepEqual(got, want) {
 		return
 	}
-	r.Errorf("%s:\n%s", what, difference(lines(got), lines(want)))
+	r.Errorf("%s:\n%s", subject, diffLines(jsonLines(got), jsonLines(want)))
 }
 
-// lines returns v as lines of indented JSON.
-func lines(v any) []string {
+// jsonLines returns v as lines of indented JSON.
+func jsonLines(v any) []string {
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return []string{err.Error()}
@@ -422,9 +422,9 @@ func lines(v any) []string {
 	return strings.Split(string(text), "\n")
 }
 
-// difference returns the lines in which got and want differ. If the numbers of lines differ, it
+// diffLines returns the lines in which got and want differ. If the numbers of lines differ, it
 // returns all lines.
-func difference(got, want []string) string {
+func diffLines(got, want []string) string {
 	var b strings.Builder
 	for i := range min(len(got), len(want)) {
 		if len(got) == len(want) && got[i] != want[i] {
@@ -445,9 +445,9 @@ func (r *rig) leasedJobs() ([]queue.Job, error) {
 }
 
 // walkSteps returns the number of steps of a random walk: the given number, or a quarter of it in short mode.
-func walkSteps(long int) int {
+func walkSteps(fullSteps int) int {
 	if testing.Short() {
-		return long / 4
+		return fullSteps / 4
 	}
-	return long
+	return fullSteps
 }

@@ -12,11 +12,12 @@ import (
 
 var upkeepPromises = []promise{
 	{name: "a setting records its user and time", check: settingsRecordUserAndTime},
-	{name: "Promote returns when the next job is due", check: promoteSaysWhen},
+	{name: "Promote returns when the next job is due", check: promoteReturnsNextDue},
 	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
 	{name: "PromoteHints sends a hint when a job is due earlier", check: earlierDueSendsHint},
 	{name: "a new order changes the ranks of unfinished jobs", check: orderChangeReranks},
-	{name: "output files of removed jobs are deletable until they are reported deleted", check: outputsDeletable},
+	{name: "output files of removed jobs are deletable until they are reported deleted",
+		check: removedOutputsAreDeletable},
 	{name: "the output file of a lost attempt is deletable", check: lostOutputIsDeletable},
 }
 
@@ -32,55 +33,55 @@ func settingsRecordUserAndTime(r *rig) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
 		want := queue.Event{Time: r.s.Now(), Kind: queue.EventSettingChanged,
 			Detail: queue.EventDetail{UID: &uid, Setting: key, Value: value}}
-		same(r, "events of "+key, r.newEvents(), []queue.Event{want})
+		checkEqual(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
-	same(r, "settings of a new store", list(), nil)
+	checkEqual(r, "settings of a new store", list(), nil)
 	begin := r.s.Now()
 	set("workers", "4", 0)
 	r.advance(time.Second)
 	set("aging", "enqueue", 7)
 	workers, aging := store.Setting{Key: "workers", Value: "4", SetAt: begin},
 		store.Setting{Key: "aging", Value: "enqueue", UID: 7, SetAt: begin + 1000}
-	same(r, "settings", list(), []store.Setting{aging, workers})
+	checkEqual(r, "settings", list(), []store.Setting{aging, workers})
 	r.advance(time.Second)
 	set("workers", "8", 9)
 	workers = store.Setting{Key: "workers", Value: "8", UID: 9, SetAt: begin + 2000}
-	same(r, "settings after a change", list(), []store.Setting{aging, workers})
+	checkEqual(r, "settings after a change", list(), []store.Setting{aging, workers})
 	set("aging", "", 9)
-	same(r, "settings after a removal", list(), []store.Setting{workers})
+	checkEqual(r, "settings after a removal", list(), []store.Setting{workers})
 }
 
 // Promote returns when the next job is due.
-func promoteSaysWhen(r *rig) {
-	same(r, "of an empty store", r.promote(), time.Hour)
+func promoteReturnsNextDue(r *rig) {
+	checkEqual(r, "of an empty store", r.promote(), time.Hour)
 	r.enqueueOne()
-	same(r, "of a ready job", r.promote(), time.Hour)
+	checkEqual(r, "of a ready job", r.promote(), time.Hour)
 	r.enqueueOne(withDelay(3 * time.Hour))
-	same(r, "of a job that is due in three hours", r.promote(), time.Hour)
+	checkEqual(r, "of a job that is due in three hours", r.promote(), time.Hour)
 	r.enqueueOne(withDelay(30 * time.Minute))
-	same(r, "of a job that is due in half an hour", r.promote(), 30*time.Minute)
+	checkEqual(r, "of a job that is due in half an hour", r.promote(), 30*time.Minute)
 	r.enqueueOne(withExpiry(r.s.Now() + 20*60_000))
-	same(r, "of an expiry", r.promote(), 20*time.Minute)
-	r.runJob(exited(1))
-	same(r, "of a retry", r.promote(), 2*time.Second)
+	checkEqual(r, "of an expiry", r.promote(), 20*time.Minute)
+	r.runJob(exitOutcome(1))
+	checkEqual(r, "of a retry", r.promote(), 2*time.Second)
 	r.advance(1999 * time.Millisecond)
-	same(r, "just before", r.promote(), time.Millisecond)
+	checkEqual(r, "just before", r.promote(), time.Millisecond)
 	r.advance(time.Millisecond)
-	same(r, "just after", r.promote(), 20*time.Minute-2*time.Second)
+	checkEqual(r, "just after", r.promote(), 20*time.Minute-2*time.Second)
 	r.advance(10 * time.Hour)
-	same(r, "after the last job was due", r.promote(), time.Hour)
+	checkEqual(r, "after the last job was due", r.promote(), time.Hour)
 }
 
 // Repeated Promote calls finish even if very many jobs are due.
 func promoteIsBounded(r *rig) {
-	const many = 1200
+	const jobCount = 1200
 	var drafts []queue.Job
-	for range many {
+	for range jobCount {
 		drafts = append(drafts, draft(withExpiry(r.s.Now()+1)), draft(withDelay(time.Millisecond)),
 			draft(withDelay(time.Hour), withExpiry(r.s.Now()+1)))
 	}
 	r.enqueueAndGet(drafts...)
-	concurrently(many, func(i int) {
+	concurrently(jobCount, func(i int) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID,
 			IdempotencyKey: fmt.Sprint(i)})
 		if err != nil {
@@ -89,9 +90,9 @@ func promoteIsBounded(r *rig) {
 	})
 	r.advanceAndPromote(11 * time.Minute)
 	var want [queue.Cancelled + 1]int64
-	want[queue.Pending], want[queue.Cancelled] = 2*many, 2*many
-	same(r, "counts", r.s.Counts().States, want)
-	same(r, "claimable jobs", len(r.claim(10*many)), many)
+	want[queue.Pending], want[queue.Cancelled] = 2*jobCount, 2*jobCount
+	checkEqual(r, "counts", r.s.Counts().States, want)
+	checkEqual(r, "claimable jobs", len(r.claim(10*jobCount)), jobCount)
 	r.checkCounts()
 }
 
@@ -104,9 +105,9 @@ func earlierDueSendsHint(r *rig) {
 		default:
 		}
 	}
-	wantHint := func(what string) {
+	wantHint := func(subject string) {
 		r.Helper()
-		receive(r, "hint for "+what, r.s.PromoteHints())
+		receive(r, "hint for "+subject, r.s.PromoteHints())
 		drain()
 	}
 	drain()
@@ -118,16 +119,16 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("an expiry")
 	r.enqueueOne()
 	claimed := r.claimOne()
-	r.settle(claimed, exited(1))
+	r.settle(claimed, exitOutcome(1))
 	wantHint("a retry")
 	r.advance(2 * time.Second)
 	drain()
-	r.settle(r.claimOne(), endedAs(queue.EndShortage))
+	r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
 	wantHint("a delay after a shortage")
 }
 
 // Output files of removed jobs are deletable until they are reported deleted.
-func outputsDeletable(r *rig) {
+func removedOutputsAreDeletable(r *rig) {
 	deletable := func(limit int) []string {
 		r.Helper()
 		refs, err := r.s.DeletableOutputs(r.Context(), limit)
@@ -139,41 +140,41 @@ func outputsDeletable(r *rig) {
 	for _, refs := range [][]string{{"a", "b"}, {"", "c"}, {""}} {
 		j := r.enqueueOne()
 		for _, ref := range refs {
-			e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
+			e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 			e.Attempt.OutputRef = ref
 			r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		}
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
 	}
-	same(r, "deletable files before the jobs are removed", deletable(10), nil)
+	checkEqual(r, "deletable files before the jobs are removed", deletable(10), nil)
 	for _, j := range jobs {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "deletable files", deletable(10), []string{"a", "b", "c"})
-	same(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
-	same(r, "size of a limited list", len(deletable(2)), 2)
+	checkEqual(r, "deletable files", deletable(10), []string{"a", "b", "c"})
+	checkEqual(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
+	checkEqual(r, "size of a limited list", len(deletable(2)), 2)
 	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"b", "unknown"}))
-	same(r, "deletable files after one was deleted", deletable(10), []string{"a", "c"})
+	checkEqual(r, "deletable files after one was deleted", deletable(10), []string{"a", "c"})
 	r.must(r.s.ForgetDeletedOutputs(r.Context(), nil))
 	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"a", "c"}))
-	same(r, "deletable files after all were deleted", deletable(10), nil)
+	checkEqual(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
 // The output file of a lost attempt is deletable.
 func lostOutputIsDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	lost := r.settlement(jobs[0], endedAs(queue.EndRunnerLost))
+	lost := r.settlement(jobs[0], outcomeOfCause(queue.EndRunnerLost))
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
-	stale := r.settlement(jobs[1], endedAs(queue.EndRunnerLost))
+	stale := r.settlement(jobs[1], outcomeOfCause(queue.EndRunnerLost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
 	grant, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{lost, stale}})
 	r.must(err)
-	same(r, "stale leases", grant.StaleLeases, []queue.Lease{stale.Lease})
+	checkEqual(r, "stale leases", grant.StaleLeases, []queue.Lease{stale.Lease})
 	deletable, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
+	checkEqual(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
 // After a change of the order of jobs, Rerank changes the ranks of all unfinished jobs, whether they are
@@ -205,7 +206,7 @@ func orderChangeReranks(r *rig) {
 	if r.s.Counts().Reranking {
 		r.Error("Counts says that jobs are still being ranked")
 	}
-	decision := queue.Decide(&runs, exited(1), retryPolicy)
+	decision := queue.Decide(&runs, exitOutcome(1), retryPolicy)
 	r.exchange(store.Report{Settlements: []store.Settlement{{Lease: runs.Lease(),
 		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
 	r.advance(2 * time.Hour)
@@ -214,7 +215,8 @@ func orderChangeReranks(r *rig) {
 	for _, j := range r.claim(many + 5) {
 		ids = append(ids, j.ID)
 	}
-	same(r, "first jobs", ids[:4], []string{"first", "sleeps", "new", "reserved"})
-	same(r, "jobs of one priority", []string{ids[4], ids[4+many-1]}, []string{"old000", fmt.Sprintf("old%03d", many-1)})
-	same(r, "last job", ids[4+many:], []string{"runs"})
+	checkEqual(r, "first jobs", ids[:4], []string{"first", "sleeps", "new", "reserved"})
+	checkEqual(r, "jobs of one priority", []string{ids[4], ids[4+many-1]},
+		[]string{"old000", fmt.Sprintf("old%03d", many-1)})
+	checkEqual(r, "last job", ids[4+many:], []string{"runs"})
 }

@@ -16,20 +16,20 @@ var turnPromises = []promise{
 	{name: "users with jobs of the same priority take turns", check: usersTakeTurns},
 	{name: "users take turns within one claim", check: usersTakeTurnsInOneClaim},
 	{name: "three users take turns", check: threeUsersTakeTurns},
-	{name: "with order by arrival, users take no turns", check: noTurnsByArrival, order: byArrival},
-	{name: "with order by priority, users take turns", check: usersTakeTurns, order: byPriority},
+	{name: "with order by arrival, users take no turns", check: arrivalOrderHasNoTurns, order: arrivalOrder},
+	{name: "with order by priority, users take turns", check: usersTakeTurns, order: priorityOrder},
 	{name: "users take turns only within a priority", check: turnsWithinPriority},
 	{name: "a better rank gained by waiting precedes turns", check: ageingPrecedesTurns},
 	{name: "a user without waiting jobs saves up no turns", check: idleUserSavesNoTurns},
-	{name: "a user with many lanes gets no extra turns", check: turnsOfManyLanes},
+	{name: "a user with many lanes gets no extra turns", check: lanesGrantNoExtraTurns},
 	{name: "an edited priority changes the user's turn", check: editedPriorityChangesTurn},
 	{name: "a cancelled job uses up no turn", check: cancelledJobUsesUpNoTurn},
-	{name: "users take turns in one claim despite many lanes of another priority", check: turnsAmongManyLanes},
-	{name: "users take turns despite many lanes whose jobs expire", check: turnsAmongExpiring},
+	{name: "users take turns in one claim despite many lanes of another priority", check: claimReadsLanesOnce},
+	{name: "users take turns despite many lanes whose jobs expire", check: expiringLanesKeepTurns},
 	{name: "a released job uses up no turn", check: releasedJobUsesUpNoTurn},
-	{name: "users take turns at a resource", check: func(r *rig) { turnsAtGate(r, resourceDemand("gpu", 1)) }},
-	{name: "users take turns at a shared lock", check: func(r *rig) { turnsAtGate(r, lockDemand("@k", 1)) }},
-	{name: "a user's turn does not overtake a job that waits for a resource", check: turnBehindResource},
+	{name: "users take turns at a resource", check: func(r *rig) { checkTurnsAtGate(r, resourceDemand("gpu", 1)) }},
+	{name: "users take turns at a shared lock", check: func(r *rig) { checkTurnsAtGate(r, lockDemand("@k", 1)) }},
+	{name: "a user's turn does not overtake a job that waits for a resource", check: resourceWaiterKeepsTurn},
 	{name: "a job that overtakes another one gets its place in the start order", check: overtakingJobGetsStartPosition},
 	{name: "Screen shows the next jobs in the order of turns", check: screenShowsTurns},
 	{name: "Screen shows a claimed job before a more urgent new job", check: screenShowsClaimedBeforeUrgent},
@@ -43,14 +43,14 @@ var turnPromises = []promise{
 func screenShowsTurns(r *rig) {
 	first := r.enqueueFor(1, 30)
 	second := r.enqueueFor(2, 3)
-	next := func(what string, want ...queue.Job) {
+	next := func(subject string, want ...queue.Job) {
 		r.Helper()
 		screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 6})
 		r.must(err)
-		same(r, what, seqs(screen.Ready), seqs(want))
+		checkEqual(r, subject, seqs(screen.Ready), seqs(want))
 	}
 	next("next", first[0], second[0], first[1], second[1], first[2], second[2])
-	r.start(r.claimOne())
+	r.startJob(r.claimOne())
 	next("next after a start", second[0], first[1], second[1], first[2], second[2], first[3])
 	claimed := r.claim(3)
 	next("next with claimed jobs", first[1], second[0], second[1], first[2], second[2], first[3])
@@ -62,7 +62,7 @@ func screenShowsTurns(r *rig) {
 func screenShowsClaimedBeforeUrgent(r *rig) {
 	jobs := r.enqueueFor(1, 2)
 	other := r.enqueueFor(2, 2)
-	same(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
+	checkEqual(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
 	urgent := r.enqueueFor(1, 1, withPriority(9))
 	r.checkReady("ready jobs", jobs[0], urgent[0], other[0], jobs[1], other[1])
 }
@@ -75,13 +75,13 @@ func screenShowsClaimedBeforeReleased(r *rig) {
 }
 
 // checkReady checks which ready jobs a screen shows, and their order.
-func (r *rig) checkReady(what string, want ...queue.Job) {
+func (r *rig) checkReady(subject string, want ...queue.Job) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
 	screen, err := r.s.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreenRows})
 	r.must(err)
-	same(r, what, seqs(screen.Ready), seqs(want))
+	checkEqual(r, subject, seqs(screen.Ready), seqs(want))
 }
 
 // enqueueFor enqueues n jobs of the user uid.
@@ -94,7 +94,7 @@ func (r *rig) enqueueFor(uid, n int, set ...func(*queue.Job)) []queue.Job {
 	receipt := r.enqueue(uid, drafts...)
 	jobs := make([]queue.Job, n)
 	for i, id := range receipt.IDs {
-		jobs[i] = r.get(id)
+		jobs[i] = r.getJob(id)
 	}
 	return jobs
 }
@@ -110,13 +110,13 @@ func (r *rig) claimUsers(n int) (uids []int) {
 
 // Users with jobs of the same priority take turns.
 func usersTakeTurns(r *rig) {
-	const many = 1000
-	r.enqueueFor(1, many)
+	const jobCount = 1000
+	r.enqueueFor(1, jobCount)
 	r.advance(time.Second)
 	small := r.enqueueFor(2, 3)
-	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
+	checkEqual(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
 	for _, j := range small {
-		if r.get(j.ID).Fence == j.Fence {
+		if r.getJob(j.ID).Fence == j.Fence {
 			r.Errorf("job %s was not among the first 8 claimed jobs", j.ID)
 		}
 	}
@@ -128,7 +128,7 @@ func usersTakeTurnsInOneClaim(r *rig) {
 	second := r.enqueueFor(2, 3)
 	got := r.claim(8)
 	want := []queue.Job{first[0], second[0], first[1], second[1], first[2], second[2], first[3], first[4]}
-	same(r, "jobs in turn", seqs(got), seqs(want))
+	checkEqual(r, "jobs in turn", seqs(got), seqs(want))
 }
 
 func threeUsersTakeTurns(r *rig) {
@@ -136,15 +136,15 @@ func threeUsersTakeTurns(r *rig) {
 	r.enqueueFor(2, 50)
 	r.advance(time.Minute)
 	r.enqueueFor(3, 4)
-	same(r, "users in turn", r.claimUsers(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
+	checkEqual(r, "users in turn", r.claimUsers(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
 }
 
 // With order by arrival, users take no turns.
-func noTurnsByArrival(r *rig) {
+func arrivalOrderHasNoTurns(r *rig) {
 	r.enqueueFor(1, 4)
 	r.advance(time.Second)
 	r.enqueueFor(2, 2)
-	same(r, "users in order of arrival", r.claimUsers(6), []int{1, 1, 1, 1, 2, 2})
+	checkEqual(r, "users in order of arrival", r.claimUsers(6), []int{1, 1, 1, 1, 2, 2})
 }
 
 // Users take turns only within a priority.
@@ -152,7 +152,7 @@ func turnsWithinPriority(r *rig) {
 	r.enqueueFor(1, 3, withPriority(9))
 	r.enqueueFor(2, 3)
 	r.enqueueFor(3, 2, withPriority(9))
-	same(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
+	checkEqual(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
 // A better rank, gained by waiting, has precedence over turns.
@@ -164,7 +164,7 @@ func ageingPrecedesTurns(r *rig) {
 	if got := r.claimOne(); got.Seq != old[0].Seq {
 		r.Errorf("claimed job %s of user %d, want the job that has waited long", got.ID, got.UID)
 	}
-	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
+	checkEqual(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
 // A user without waiting jobs saves up no turns.
@@ -172,19 +172,19 @@ func idleUserSavesNoTurns(r *rig) {
 	r.enqueueFor(1, 30)
 	r.enqueueFor(2, 30)
 	r.enqueueFor(3, 1)
-	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 3})
+	checkEqual(r, "users in turn", r.claimUsers(3), []int{1, 2, 3})
 	r.claimUsers(20) // user 3 has no waiting jobs during these claims
 	r.enqueueFor(3, 5)
-	same(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
+	checkEqual(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
 }
 
 // A user with many lanes gets no extra turns.
-func turnsOfManyLanes(r *rig) {
+func lanesGrantNoExtraTurns(r *rig) {
 	r.enqueueFor(1, 20)
 	for i := range 20 {
 		r.enqueueFor(2, 1, withDemands(lockDemand(fmt.Sprint("k", i), 1)))
 	}
-	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 2})
+	checkEqual(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 2})
 }
 
 func editedPriorityChangesTurn(r *rig) {
@@ -194,11 +194,11 @@ func editedPriorityChangesTurn(r *rig) {
 	if got := r.claimOne(); got.Seq != moved[1].Seq {
 		r.Errorf("claimed job %s, want the job whose priority was raised", got.ID)
 	}
-	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 1})
+	checkEqual(r, "users in turn", r.claimUsers(3), []int{1, 2, 1})
 	moved = r.enqueueFor(2, 3)
 	r.must(r.edit(moved[0], func(j *queue.Job) error { j.Priority = 1; return nil }))
-	same(r, "users in turn", r.claimUsers(4), []int{2, 1, 2, 1})
-	same(r, "the job of a low priority comes last", r.get(moved[0].ID).Fence, moved[0].Fence)
+	checkEqual(r, "users in turn", r.claimUsers(4), []int{2, 1, 2, 1})
+	checkEqual(r, "the job of a low priority comes last", r.getJob(moved[0].ID).Fence, moved[0].Fence)
 }
 
 func cancelledJobUsesUpNoTurn(r *rig) {
@@ -207,15 +207,15 @@ func cancelledJobUsesUpNoTurn(r *rig) {
 	r.claimUsers(2)
 	r.must(r.s.Change(r.Context(), other[1].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	r.enqueueFor(2, 1, withPriority(3))
-	same(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
+	checkEqual(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
 }
 
 // To find a user's next job, a claim may have to read many lanes (lists of jobs with the same queue, user and
 // demands). It reads them once per claim, not once per job.
-func turnsAmongManyLanes(r *rig) {
-	others := func(from, n int) {
+func claimReadsLanesOnce(r *rig) {
+	others := func(firstJob, n int) {
 		for i := range n {
-			r.enqueueFor(from+i, 1, withPriority(-1), withDemands(lockDemand("k", 1)))
+			r.enqueueFor(firstJob+i, 1, withPriority(-1), withDemands(lockDemand("k", 1)))
 		}
 	}
 	r.enqueueFor(1, 100)
@@ -229,7 +229,7 @@ func turnsAmongManyLanes(r *rig) {
 }
 
 // Users take turns despite many lanes whose jobs expire.
-func turnsAmongExpiring(r *rig) {
+func expiringLanesKeepTurns(r *rig) {
 	r.enqueueFor(1, 40)
 	r.enqueueFor(2, 40)
 	for i := range 200 {
@@ -239,13 +239,13 @@ func turnsAmongExpiring(r *rig) {
 }
 
 // checkAlternating checks that n jobs were claimed, alternately of users 1 and 2.
-func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
+func (r *rig) checkAlternating(subject string, jobs []queue.Job, n int) {
 	r.Helper()
 	want := make([]int, n)
 	for i := range want {
 		want[i] = 1 + i%2
 	}
-	same(r, what, mapJobs(jobs, func(j *queue.Job) int { return j.UID }), want)
+	checkEqual(r, subject, mapJobs(jobs, func(j *queue.Job) int { return j.UID }), want)
 }
 
 func releasedJobUsesUpNoTurn(r *rig) {
@@ -253,44 +253,44 @@ func releasedJobUsesUpNoTurn(r *rig) {
 	r.enqueueFor(2, 10)
 	for range 3 {
 		got := r.claim(4)
-		same(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		checkEqual(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
 	for range 3 { // after a job of user 2 was claimed and given back, it is again the turn of user 2
 		got := r.claim(2)
 		r.release(got[1])
-		same(r, "user of the next claimed job", r.claimOne().UID, 2)
+		checkEqual(r, "user of the next claimed job", r.claimOne().UID, 2)
 	}
 }
 
-// turnsAtGate checks that users take turns if all their jobs need the same gate.
-func turnsAtGate(r *rig, need queue.Demand) {
+// checkTurnsAtGate checks that users take turns if all their jobs need the same gate.
+func checkTurnsAtGate(r *rig, demand queue.Demand) {
 	r.setResources(map[string]int{"gpu": 1})
-	r.enqueueFor(1, 10, withDemands(need))
-	r.enqueueFor(2, 3, withDemands(need))
-	var got []int
+	r.enqueueFor(1, 10, withDemands(demand))
+	r.enqueueFor(2, 3, withDemands(demand))
+	var claimedUIDs []int
 	for range 7 {
 		jobs := r.claim(3)
 		if len(jobs) != 1 {
 			r.Fatalf("got %d jobs claimed, want 1", len(jobs))
 		}
-		got = append(got, jobs[0].UID)
-		r.settle(jobs[0], exited(0))
+		claimedUIDs = append(claimedUIDs, jobs[0].UID)
+		r.settle(jobs[0], exitOutcome(0))
 	}
-	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
+	checkEqual(r, "users in turn", claimedUIDs, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
 // A job that waits for more units of a resource than are free stays first in line for them. Jobs of users whose
 // turn it is do not overtake it.
-func turnBehindResource(r *rig) {
+func resourceWaiterKeepsTurn(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
 	running := r.claimExactly("a job that leaves one unit free",
 		r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
 	large := r.enqueueFor(1, 1, withDemands(resourceDemand("gpu", 4)))
 	small := r.enqueueFor(2, 3, withDemands(resourceDemand("gpu", 1)))
 	r.claimExactly("no job overtakes the large job")
-	r.settle(running[0], exited(0))
-	r.settle(r.claimExactly("only the large job", large...)[0], exited(0))
+	r.settle(running[0], exitOutcome(0))
+	r.settle(r.claimExactly("only the large job", large...)[0], exitOutcome(0))
 	r.claimExactly("the small jobs", small...)
 }
 
@@ -303,8 +303,8 @@ func overtakingJobGetsStartPosition(r *rig) {
 	done, err := r.s.Exchange(r.Context(), store.Report{WantedJobs: 5})
 	r.must(err)
 	got := done.Jobs
-	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
-	same(r, "places", mapJobs(got, func(j *queue.Job) int64 { return j.StartPosition.Seq }),
+	checkEqual(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
+	checkEqual(r, "places", mapJobs(got, func(j *queue.Job) int64 { return j.StartPosition.Seq }),
 		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
@@ -315,9 +315,9 @@ func simulateFollowsTurns(r *rig) {
 	for range 3 {
 		next, err := r.s.Simulate(r.Context(), 4)
 		r.must(err)
-		same(r, "users in turn", mapJobs(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		checkEqual(r, "users in turn", mapJobs(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 	}
-	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
+	checkEqual(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
 // noteServed records that a claim returned a job.
@@ -332,7 +332,8 @@ func (t *servedTurns) noteGivenBack(j *queue.Job) {
 }
 
 // expectedClaim returns the jobs that a claim must return. It finds them by a scan of all jobs.
-func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
+func (r *rig) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]queue.Job, servedSoFar servedTurns) (
+	claimedSeqs []int64) {
 	leasedByUser := map[int]int{}
 	for _, j := range leasedJobs {
 		leasedByUser[j.UID]++
@@ -347,13 +348,13 @@ func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, see
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	turns := servedTurns{seen.claims, maps.Clone(seen.lastClaims), maps.Clone(seen.previousClaims)}
-	for len(list) < want {
+	turns := servedTurns{servedSoFar.claims, maps.Clone(servedSoFar.lastClaims), maps.Clone(servedSoFar.previousClaims)}
+	for len(claimedSeqs) < wantedJobs {
 		best := -1
 		first, served := 0, map[int]bool{}
 		for i := range ready {
 			j := &ready[i]
-			if served[j.UID] || bound > 0 && leasedByUser[j.UID] >= bound {
+			if served[j.UID] || maxPerUser > 0 && leasedByUser[j.UID] >= maxPerUser {
 				continue
 			}
 			if served[j.UID] = true; best < 0 {
@@ -367,8 +368,8 @@ func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, see
 		}
 		turns.noteServed(&ready[best])
 		leasedByUser[ready[best].UID]++
-		list = append(list, ready[best].Seq)
+		claimedSeqs = append(claimedSeqs, ready[best].Seq)
 		ready = slices.Delete(ready, best, best+1)
 	}
-	return list
+	return claimedSeqs
 }

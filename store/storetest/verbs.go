@@ -35,63 +35,64 @@ var verbPromises = []promise{
 	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
-// jobIn returns a new job in state s. Call it while no other job of the queue is ready, because it may claim
+// newJobInState returns a new job in state s. Call it while no other job of the queue is ready, because it may claim
 // the next job.
-func (r *rig) jobIn(s queue.State) queue.Job {
+func (r *rig) newJobInState(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
 	case queue.Pending:
 		return r.enqueueOne()
 	case queue.Held:
-		return r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold))
+		return r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold))
 	case queue.Failed:
-		return r.runJob(exited(3))
+		return r.runJob(exitOutcome(3))
 	case queue.Processing:
 		r.enqueueOne()
-		return r.start(r.claimOne())
+		return r.startJob(r.claimOne())
 	case queue.Completed:
-		return r.runJob(exited(0))
+		return r.runJob(exitOutcome(0))
 	case queue.Dead:
-		return r.runJob(exited(3), withMaxAttempts(1))
+		return r.runJob(exitOutcome(3), withMaxAttempts(1))
 	case queue.Cancelled:
-		return r.runJob(endedAs(queue.EndKilled))
+		return r.runJob(outcomeOfCause(queue.EndKilled))
 	}
 	panic("storetest: cannot create a job in state " + s.String())
 }
 
 // wantWrongState checks that err refuses a request because of the state of j, and that the error names j and
 // the state.
-func (r *rig) wantWrongState(what string, err error, j queue.Job) {
+func (r *rig) wantWrongState(subject string, err error, j queue.Job) {
 	r.Helper()
-	e := r.wantError(what, err, queue.CodeWrongState, "")
+	e := r.wantError(subject, err, queue.CodeWrongState, "")
 	if !strings.Contains(e.Message, j.ID) || !strings.Contains(e.Message, j.State.String()) {
-		r.Errorf("%s: got message %q, want it to name job %s and state %s", what, e.Message, j.ID, j.State)
+		r.Errorf("%s: got message %q, want it to name job %s and state %s", subject, e.Message, j.ID, j.State)
 	}
 }
 
 func cancelTakesEffectImmediately(r *rig) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Pending} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		r.advance(time.Second)
 		r.newEvents()
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
-		got := r.get(j.ID)
+		got := r.getJob(j.ID)
 		got.Reason, want.Reason = "", "" // the contract does not define the new reason
-		same(r, s.String()+" job after cancel", got, want)
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
+		checkEqual(r, s.String()+" job after cancel", got, want)
+		checkEqual(r, "events", r.newEvents(),
+			[]queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
 		r.checkCounts()
 		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8})) })
 	}
 	r.advance(time.Hour)
 	r.promote()
-	same(r, "jobs claimed after all were cancelled", r.claim(10), nil)
+	checkEqual(r, "jobs claimed after all were cancelled", r.claim(10), nil)
 }
 
 func cancelRejectsLeasedAndEndedJobs(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		r.checkUnchanged(func() {
 			r.wantWrongState("cancel", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}), j)
 		})
@@ -101,7 +102,7 @@ func cancelRejectsLeasedAndEndedJobs(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
-	r.start(j)
+	r.startJob(j)
 	r.checkUnchanged(func() {
 		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
@@ -109,7 +110,7 @@ func cancelRejectsLeasedAndEndedJobs(r *rig) {
 
 func retryMakesJobPending(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Completed, queue.Dead, queue.Cancelled} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
 		r.advance(time.Second)
@@ -124,26 +125,27 @@ func retryMakesJobPending(r *rig) {
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
 		want.DueAt, want.AgingSince, want.UpdatedAt, want.EndedAt, want.ArrivalNumber = now, now, now, 0,
 			r.s.Counts().EnqueuedTotal
-		got := r.get(j.ID)
-		same(r, s.String()+" job after retry", got, want)
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
+		got := r.getJob(j.ID)
+		checkEqual(r, s.String()+" job after retry", got, want)
+		checkEqual(r, "events", r.newEvents(),
+			[]queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
 		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
-		same(r, "history after retry", kept, history)
+		checkEqual(r, "history after retry", kept, history)
 		r.checkCounts()
 		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
 
 		claimed := r.claimOne()
-		same(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
-		after := r.settle(claimed, exited(0))
-		same(r, "runs and attempts of the revived job", []int{after.StartedAttempts, after.Attempts},
+		checkEqual(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
+		after := r.settle(claimed, exitOutcome(0))
+		checkEqual(r, "runs and attempts of the revived job", []int{after.StartedAttempts, after.Attempts},
 			[]int{j.StartedAttempts + 1, 1})
 	}
 }
 
 // A retried job is the last one of its priority.
 func retriedJobIsLast(r *rig) {
-	old := r.runJob(exited(3), withMaxAttempts(1))
+	old := r.runJob(exitOutcome(3), withMaxAttempts(1))
 	first := r.enqueueOne()
 	r.advance(time.Second)
 	second := r.enqueueOne()
@@ -151,7 +153,7 @@ func retriedJobIsLast(r *rig) {
 	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	r.advance(time.Second)
 	last := r.enqueueOne()
-	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
 }
 
 func retryRejectsOtherStates(r *rig) {
@@ -162,7 +164,7 @@ func retryRejectsOtherStates(r *rig) {
 		{queue.Held, queue.VerbRetry}, {queue.Held, queue.VerbRetryDead}, {queue.Failed, queue.VerbRetryDead},
 		{queue.Completed, queue.VerbRetryDead}, {queue.Cancelled, queue.VerbRetryDead}, {queue.Pending, queue.VerbRetryDead},
 	} {
-		j := r.jobIn(c.state)
+		j := r.newJobInState(c.state)
 		r.checkUnchanged(func() {
 			r.wantWrongState("retry", r.s.Change(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: testUID}), j)
 		})
@@ -171,33 +173,33 @@ func retryRejectsOtherStates(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
-	r.start(j)
+	r.startJob(j)
 	r.checkUnchanged(func() {
 		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
 }
 
 func retryReplacesTimeout(r *rig) {
-	j := r.jobIn(queue.Dead)
+	j := r.newJobInState(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, Timeout: &timeout}))
-		same(r, "timeout", r.get(j.ID).Timeout, timeout)
+		checkEqual(r, "timeout", r.getJob(j.ID).Timeout, timeout)
 		claimed := r.claimOne()
-		same(r, "timeout as claimed", claimed.Timeout, timeout)
-		r.settle(claimed, exited(0))
+		checkEqual(r, "timeout as claimed", claimed.Timeout, timeout)
+		r.settle(claimed, exitOutcome(0))
 	}
 }
 
 func retryRemovesExpiry(r *rig) {
 	j := r.enqueueOne(withExpiry(r.s.Now() + 1000))
 	r.advanceAndPromote(time.Second)
-	same(r, "state when expired", r.get(j.ID).State, queue.Cancelled)
+	checkEqual(r, "state when expired", r.getJob(j.ID).State, queue.Cancelled)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	r.advanceAndPromote(time.Hour)
-	got := r.get(j.ID)
-	same(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
+	got := r.getJob(j.ID)
+	checkEqual(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
 		[]any{queue.Pending, queue.Millis(0), queue.Reason("")})
-	same(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 // change applies a verb to a job.
@@ -207,16 +209,17 @@ func (r *rig) change(j queue.Job, verb queue.Verb) error {
 
 func heldJobRunsOnlyAfterRelease(r *rig) {
 	for _, s := range []queue.State{queue.Pending, queue.Failed} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		r.newEvents()
 		r.must(r.change(j, queue.VerbHold))
 		want := j
 		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.s.Now()
-		same(r, s.String()+" job after hold", r.get(j.ID), want)
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(testUID)})})
+		checkEqual(r, s.String()+" job after hold", r.getJob(j.ID), want)
+		checkEqual(r, "events", r.newEvents(),
+			[]queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(testUID)})})
 		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbHold)) })
 		r.advanceAndPromote(time.Hour)
-		same(r, "claimed while held", r.claim(1), nil)
+		checkEqual(r, "claimed while held", r.claim(1), nil)
 		r.checkCounts()
 
 		first := r.enqueueOne()
@@ -225,12 +228,12 @@ func heldJobRunsOnlyAfterRelease(r *rig) {
 		r.must(r.change(j, queue.VerbRelease))
 		now, arrival := r.s.Now(), r.s.Counts().EnqueuedTotal
 		want.State, want.UpdatedAt, want.DueAt, want.AgingSince, want.ArrivalNumber = queue.Pending, now, now, now, arrival
-		same(r, s.String()+" job after release", r.get(j.ID), want)
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
+		checkEqual(r, s.String()+" job after release", r.getJob(j.ID), want)
+		checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
 			queue.EventDetail{UID: new(testUID)})})
 		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
 		r.checkCounts()
-		same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
+		checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
 	}
 }
 
@@ -240,13 +243,13 @@ func releasedJobStaysNotDue(r *rig) {
 	r.must(r.change(j, queue.VerbHold))
 	r.must(r.change(j, queue.VerbRelease))
 	r.advanceAndPromote(time.Hour - time.Second)
-	same(r, "claimed before its time", r.claim(1), nil)
+	checkEqual(r, "claimed before its time", r.claim(1), nil)
 	r.advanceAndPromote(time.Second)
-	same(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 func changeAppliesOnlyInNamedStates(r *rig) {
-	j := r.jobIn(queue.Completed)
+	j := r.newJobInState(queue.Completed)
 	change := store.Change{Verb: queue.VerbRetry, UID: testUID, OnlyStates: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
 		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
@@ -262,22 +265,22 @@ func changeAppliesOnlyInNamedStates(r *rig) {
 		Change: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
 	}
-	same(r, "claimed again", r.claimOne().Seq, j.Seq)
+	checkEqual(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
 func releaseLeavesOneAttempt(r *rig) {
-	j := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
-	same(r, "attempts when held", r.get(j.ID).Attempts, 1)
+	j := r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
+	checkEqual(r, "attempts when held", r.getJob(j.ID).Attempts, 1)
 	r.must(r.change(j, queue.VerbRelease))
-	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
-	after := r.settle(r.claimOne(), exited(1))
-	same(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts},
+	checkEqual(r, "attempts after release", r.getJob(j.ID).Attempts, 0)
+	after := r.settle(r.claimOne(), exitOutcome(1))
+	checkEqual(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts},
 		[]int{int(queue.Dead), 1})
 }
 
 func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead, queue.Cancelled} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
 			r.checkUnchanged(func() { r.wantWrongState(string(verb), r.change(j, verb), j) })
 		}
@@ -288,7 +291,7 @@ func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
 			r.checkUnchanged(func() { r.wantErrLeased("leased", r.change(j, verb)) })
 		}
-		r.start(j)
+		r.startJob(j)
 	}
 }
 
@@ -309,34 +312,35 @@ func editKeepsWaitingTime(r *rig) {
 	want := other
 	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited",
 		time.Minute, r.s.Now()
-	same(r, "edited job", r.get(other.ID), want)
-	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(testUID)})})
+	checkEqual(r, "edited job", r.getJob(other.ID), want)
+	checkEqual(r, "events", r.newEvents(),
+		[]queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(testUID)})})
 	r.must(r.edit(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
-	same(r, "order of claims", seqs(r.claim(10)), []int64{other.Seq, j.Seq})
-	held := r.jobIn(queue.Held)
+	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{other.Seq, j.Seq})
+	held := r.newJobInState(queue.Held)
 	r.must(r.edit(held, func(j *queue.Job) error { j.Priority = 9; return nil }))
-	same(r, "state of an edited held job", r.get(held.ID).State, queue.Held)
-	same(r, "claimed", r.claim(10), nil)
+	checkEqual(r, "state of an edited held job", r.getJob(held.ID).State, queue.Held)
+	checkEqual(r, "claimed", r.claim(10), nil)
 }
 
 func editChangesDueTime(r *rig) {
 	j := r.enqueueOne()
 	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
 	at := r.s.Now().Add(time.Minute)
-	got := r.get(j.ID)
-	same(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.AgingSince}, []queue.Millis{at, at, at})
-	same(r, "claimed before its time", r.claim(1), nil)
+	got := r.getJob(j.ID)
+	checkEqual(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.AgingSince}, []queue.Millis{at, at, at})
+	checkEqual(r, "claimed before its time", r.claim(1), nil)
 	now := r.s.Now()
 	r.must(r.edit(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
 	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
 	r.advanceAndPromote(time.Second)
 	claimed := r.claimOne()
-	same(r, "claimed at its time", claimed.Seq, j.Seq)
-	r.settle(claimed, exited(1))
+	checkEqual(r, "claimed at its time", claimed.Seq, j.Seq)
+	r.settle(claimed, exitOutcome(1))
 	now = r.s.Now()
 	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
 	r.advanceAndPromote(time.Second)
-	same(r, "state after its new expiry", r.get(j.ID).State, queue.Cancelled)
+	checkEqual(r, "state after its new expiry", r.getJob(j.ID).State, queue.Cancelled)
 }
 
 func rejectedEditChangesNothing(r *rig) {
@@ -357,16 +361,16 @@ func changeOfReservedJobApplies(r *rig) {
 		j := r.claimOne()
 		l := j.Lease()
 		grant := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: l, Change: change}}})
-		same(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
+		checkEqual(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased", leased, nil)
+		checkEqual(r, "leased", leased, nil)
 		return j, grant.RejectedChanges[l]
 	}
 	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
-	same(r, "state", r.get(j.ID).State, queue.Held)
+	checkEqual(r, "state", r.getJob(j.ID).State, queue.Held)
 	j, err = changeReserved(store.Change{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
 	_, err = r.s.Get(r.Context(), j.ID)
@@ -374,26 +378,27 @@ func changeOfReservedJobApplies(r *rig) {
 	j, err = changeReserved(store.Change{Verb: queue.VerbEdit, UID: testUID,
 		Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
-	same(r, "priority", r.get(j.ID).Priority, 9)
+	checkEqual(r, "priority", r.getJob(j.ID).Priority, 9)
 	claimed := r.claimOne()
-	same(r, "claimed again", claimed.Seq, j.Seq)
-	r.settle(claimed, exited(0))
+	checkEqual(r, "claimed again", claimed.Seq, j.Seq)
+	r.settle(claimed, exitOutcome(0))
 	j, err = changeReserved(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
 	r.wantWrongState("a change that the state does not allow", err, j)
-	same(r, "claimed after the rejection", seqs(r.claim(10)), []int64{j.Seq})
+	checkEqual(r, "claimed after the rejection", seqs(r.claim(10)), []int64{j.Seq})
 }
 
 func removeDeletesHistory(r *rig) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled,
 		queue.Pending} {
-		j := r.jobIn(s)
+		j := r.newJobInState(s)
 		r.newEvents()
 		enqueued := r.s.Counts().EnqueuedTotal
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // events about removed jobs have no state
-		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
-		same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
+		checkEqual(r, "events", r.newEvents(),
+			[]queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
+		checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
 		r.wantCode("get of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
@@ -404,18 +409,18 @@ func removeDeletesHistory(r *rig) {
 			queue.CodeNotFound)
 		r.checkCounts()
 	}
-	same(r, "list", r.listAll(store.Filter{}), nil)
+	checkEqual(r, "list", r.listAll(store.Filter{}), nil)
 	r.advanceAndPromote(time.Hour)
-	same(r, "claims", r.claim(10), nil)
+	checkEqual(r, "claims", r.claim(10), nil)
 }
 
 // If a job has more attempts than one transaction can delete, its removal still removes everything.
 func removeDeletesLongHistory(r *rig) {
-	const many = 450
-	j := r.enqueueOne(withMaxAttempts(2 * many))
+	const attemptCount = 450
+	j := r.enqueueOne(withMaxAttempts(2 * attemptCount))
 	var refs []string
-	for n := range many {
-		e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
+	for n := range attemptCount {
+		e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 		switch n % 100 {
 		case 1:
 			e.Attempt.Output = []byte("12345")
@@ -426,24 +431,24 @@ func removeDeletesLongHistory(r *rig) {
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	}
 	r.must(r.change(j, queue.VerbHold))
-	other := r.runJob(exited(0))
-	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, 5*1005)
+	other := r.runJob(exitOutcome(0))
+	checkEqual(r, "bytes of all outputs", r.s.Counts().OutputBytes, 5*1005)
 	r.must(r.change(j, queue.VerbRemove))
 	r.must(r.change(other, queue.VerbRemove))
 	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
 	r.wantCode("history of a removed job", err, queue.CodeNotFound)
-	for _, n := range []int{0, 2, many} {
+	for _, n := range []int{0, 2, attemptCount} {
 		_, err := r.s.Attempt(r.Context(), j.Seq, n)
 		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
 	}
 	r.enqueueOne(withID(j.ID))
 	r.promote()
-	same(r, "bytes of all outputs after the removal", r.s.Counts().OutputBytes, 0)
+	checkEqual(r, "bytes of all outputs after the removal", r.s.Counts().OutputBytes, 0)
 	deletable, err := r.s.DeletableOutputs(r.Context(), 100)
 	r.must(err)
 	slices.Sort(deletable)
 	slices.Sort(refs)
-	same(r, "deletable files", deletable, refs)
+	checkEqual(r, "deletable files", deletable, refs)
 	r.checkCounts()
 }
 
@@ -453,11 +458,11 @@ func removeRejectsLeasedJobs(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
-	r.start(j)
+	r.startJob(j)
 	r.checkUnchanged(func() {
 		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
-	r.settle(j, exited(1))
+	r.settle(j, exitOutcome(1))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 }
 

@@ -16,7 +16,7 @@ import (
 var walkPromises = []promise{
 	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
+		check: func(r *rig) { randomWalk(r, 500) }, order: enqueueAgingOrder},
 }
 
 // walk performs random operations on a store and compares each job with the state that it predicts.
@@ -88,7 +88,7 @@ func (w *walk) checkEvent(e queue.Event) {
 	case e.Kind == queue.EventExpired:
 		w.checkJob(w.expectExpired(j))
 	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
-		same(w.rig, "state in event "+string(e.Kind), e.State, j.State)
+		checkEqual(w.rig, "state in event "+string(e.Kind), e.State, j.State)
 	}
 }
 
@@ -103,16 +103,16 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 // checkJob compares a stored job with want. It checks that the state table permits the job's last transition,
 // and that the job satisfies the invariants of all jobs.
 func (w *walk) checkJob(want queue.Job) {
-	got := w.get(want.ID)
-	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
+	got := w.getJob(want.ID)
+	checkEqual(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
 	previous, known := w.expectedJobs[got.Seq]
-	var from queue.State
+	var oldState queue.State
 	if known {
-		from = previous.State
+		oldState = previous.State
 	}
-	direct := from == got.State || from.CanChangeTo(got.State)
-	if !direct && !(from.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(got.State)) {
-		w.Errorf("job %s changed its state to %s from %s, which the state table forbids", got.ID, got.State, from)
+	direct := oldState == got.State || oldState.CanChangeTo(got.State)
+	if !direct && !(oldState.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(got.State)) {
+		w.Errorf("job %s changed its state to %s from %s, which the state table forbids", got.ID, got.State, oldState)
 	}
 	for rule, holds := range map[string]bool{
 		"only an ended job has an end time":  got.State.Ended() == (got.EndedAt != 0),
@@ -205,61 +205,64 @@ func (w *walk) noteDue() {
 	}
 }
 
-// outcome returns a random outcome of an attempt of j.
-func (w *walk) outcome(j queue.Job) queue.Outcome {
+// randomOutcome returns a random outcome of an attempt of j.
+func (w *walk) randomOutcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
-		exited(0), exited(0), exited(0), exited(1), exited(126), {EndCause: queue.EndSignalled, Signal: 6},
-		endedAs(queue.EndTimedOut), endedAs(queue.EndKilled), endedAs(queue.EndStopped), endedAs(queue.EndRunnerLost),
-		{EndCause: queue.EndRunnerLost, Isolated: true}, endedAs(queue.EndInterrupted), endedAs(queue.EndUnkillable),
+		exitOutcome(0), exitOutcome(0), exitOutcome(0), exitOutcome(1), exitOutcome(126),
+		{EndCause: queue.EndSignalled, Signal: 6}, outcomeOfCause(queue.EndTimedOut),
+		outcomeOfCause(queue.EndKilled), outcomeOfCause(queue.EndStopped), outcomeOfCause(queue.EndRunnerLost),
+		{EndCause: queue.EndRunnerLost, Isolated: true}, outcomeOfCause(queue.EndInterrupted),
+		outcomeOfCause(queue.EndUnkillable),
 	}
 	if j.State != queue.Processing && j.StartedAttempts == 0 && j.Reason == "" {
-		all = append(all, endedAs(queue.EndNeverStarted), endedAs(queue.EndShortage), endedAs(queue.EndAccountChanged))
+		all = append(all, outcomeOfCause(queue.EndNeverStarted), outcomeOfCause(queue.EndShortage),
+			outcomeOfCause(queue.EndAccountChanged))
 	}
 	return all[w.rng.IntN(len(all))]
 }
 
 // reportAndClaim reports random results of some leased jobs and claims more jobs.
 func (w *walk) reportAndClaim() {
-	var t store.Report
+	var report store.Report
 	now := w.s.Now()
 	want := map[int64]queue.Job{}
 	for _, seq := range slices.Sorted(maps.Keys(w.leasedSeqs)) {
 		j := w.expectedJobs[seq]
 		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
-			t.Starts = append(t.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, Worker: "w1", PID: 4242})
+			report.Starts = append(report.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, Worker: "w1", PID: 4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}
 		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
 			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", ReportedAt: now}
-			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: progress})
+			report.Progress = append(report.Progress, store.Progress{Lease: j.Lease(), Progress: progress})
 			j.Progress = &progress
 			want[seq] = j
 		}
 		switch n := w.rng.IntN(6); {
 		case n < 3:
-			e := w.settlement(j, w.outcome(j))
+			e := w.settlement(j, w.randomOutcome(j))
 			if e.Decision.RecordsAttempt && w.rng.IntN(4) == 0 {
 				e.Progress = &queue.Progress{Percent: 100, ReportedAt: now}
 			}
-			t.Settlements = append(t.Settlements, e)
+			report.Settlements = append(report.Settlements, e)
 			want[seq] = w.afterSettle(j, e)
 			w.noteLeaseEnded(j)
 		case n == 3 && j.State != queue.Processing:
-			t.Releases = append(t.Releases, j.Lease())
+			report.Releases = append(report.Releases, j.Lease())
 			want[seq] = j
 			w.noteLeaseEnded(j)
 		}
 	}
-	t.WantedJobs = w.rng.IntN(4)
+	report.WantedJobs = w.rng.IntN(4)
 	if len(w.leasedSeqs) > 30 {
-		t.WantedJobs = 0
+		report.WantedJobs = 0
 	}
-	head := w.expectedHead(want, t.WantedJobs)
-	done := w.exchange(t)
-	same(w.rig, "stale leases of a report", done.StaleLeases, nil)
+	head := w.expectedHead(want, report.WantedJobs)
+	done := w.exchange(report)
+	checkEqual(w.rig, "stale leases of a report", done.StaleLeases, nil)
 	head = w.asClaimed(done.Jobs, head...)
-	same(w.rig, "claimed jobs", done.Jobs, head)
+	checkEqual(w.rig, "claimed jobs", done.Jobs, head)
 	for _, j := range head {
 		want[j.Seq] = j
 		w.leasedSeqs[j.Seq] = true
@@ -287,13 +290,13 @@ func (w *walk) noteLeaseEnded(j queue.Job) {
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must return. changed contains the jobs that the same report has
+// expectedHead returns the jobs that a claim must return. changedJobs contains the jobs that the same report has
 // changed before the claim.
-func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
+func (w *walk) expectedHead(changedJobs map[int64]queue.Job, maxJobs int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
 	for seq, j := range w.expectedJobs {
-		if after, found := changed[seq]; found {
+		if after, found := changedJobs[seq]; found {
 			j = after
 		}
 		if j.State.Runnable() && !w.leasedSeqs[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
@@ -304,19 +307,19 @@ func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	return ready[:min(want, len(ready))]
+	return ready[:min(maxJobs, len(ready))]
 }
 
 // reportStale reports the end of an attempt for a lease that has already ended. The store must ignore the
 // report.
-func (w *walk) reportStale(old []queue.Lease) {
-	if len(old) == 0 {
+func (w *walk) reportStale(endedLeases []queue.Lease) {
+	if len(endedLeases) == 0 {
 		return
 	}
-	l := old[w.rng.IntN(len(old))]
-	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exited(0))
+	l := endedLeases[w.rng.IntN(len(endedLeases))]
+	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exitOutcome(0))
 	done := w.exchange(store.Report{Settlements: []store.Settlement{e}, Releases: []queue.Lease{l}})
-	same(w.rig, "stale leases", done.StaleLeases, []queue.Lease{l, l})
+	checkEqual(w.rig, "stale leases", done.StaleLeases, []queue.Lease{l, l})
 	if j, known := w.expectedJobs[l.Seq]; known {
 		w.checkJob(j)
 	}
@@ -337,7 +340,7 @@ func (w *walk) cancelRandomJob() {
 	default:
 		w.must(err)
 		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
-		j.Reason = w.get(j.ID).Reason // the contract does not define the new reason
+		j.Reason = w.getJob(j.ID).Reason // the contract does not define the new reason
 	}
 	w.checkJob(j)
 }
@@ -465,12 +468,12 @@ func (w *walk) removeRandomJob() {
 // checkAll compares all stored jobs, leases and counts with the expected values.
 func (w *walk) checkAll() {
 	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
-	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
+	checkEqual(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
 	w.checkCounts()
-	same(w.rig, "jobs ever enqueued", w.s.Counts().EnqueuedTotal, w.enqueuedTotal)
+	checkEqual(w.rig, "jobs ever enqueued", w.s.Counts().EnqueuedTotal, w.enqueuedTotal)
 	leased, err := w.leasedJobs()
 	w.must(err)
-	same(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
+	checkEqual(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
 }
 
 // leases returns the leases of the leased jobs.
@@ -487,9 +490,9 @@ func (w *walk) checkHistories() {
 	for seq, j := range w.expectedJobs {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPageRows)
 		w.must(err)
-		same(w.rig, "attempts of job "+j.ID, len(history), j.StartedAttempts)
+		checkEqual(w.rig, "attempts of job "+j.ID, len(history), j.StartedAttempts)
 		for i, a := range history {
-			same(w.rig, "number of an attempt of job "+j.ID, a.Number, i+1)
+			checkEqual(w.rig, "number of an attempt of job "+j.ID, a.Number, i+1)
 		}
 	}
 }

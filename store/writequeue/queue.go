@@ -56,10 +56,10 @@ type Op interface {
 }
 
 // Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer may call
-// Take, Return, Served, IsSlow, CommitAlone and Shared.
+// Take, PutBack, RecordServed, IsSlow, CommitAlone and HasSeveralUsers.
 type Queue[O Op] struct {
-	mu      sync.Mutex
-	waiting []O // in the order of their classes, and of their arrival within a class; guarded by mu
+	mu         sync.Mutex
+	waitingOps []O // in the order of their classes, and of their arrival within a class; guarded by mu
 
 	lastServed   map[Owner]int64 // for each owner, the value of serveClock when an operation was last carried out
 	serveClock   int64           // number of operations carried out for users
@@ -72,19 +72,19 @@ type Queue[O Op] struct {
 func (q *Queue[O]) Add(o O) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n, c := len(q.waiting), o.Owner().Class
+	n, c := len(q.waitingOps), o.Owner().Class
 	if c == Normal && n >= maxWaitingOps-promptCapacity || c == Prompt && n >= maxWaitingOps {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
-	q.waiting = slices.Insert(q.waiting, q.firstLocked(c+1), o)
+	q.waitingOps = slices.Insert(q.waitingOps, q.firstLocked(c+1), o)
 	return nil
 }
 
 // firstLocked returns the index of the first operation of a class or a later class. Without such an operation,
 // it returns the length of the queue.
 func (q *Queue[O]) firstLocked(c Class) int {
-	at, _ := slices.BinarySearchFunc(q.waiting, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
+	at, _ := slices.BinarySearchFunc(q.waitingOps, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
 	return at
 }
 
@@ -97,9 +97,9 @@ func (q *Queue[O]) Withdraw(o O) {
 
 // removeLocked removes an operation, and reports whether it was waiting.
 func (q *Queue[O]) removeLocked(o O) bool {
-	at := slices.Index(q.waiting, o)
+	at := slices.Index(q.waitingOps, o)
 	if at >= 0 {
-		q.waiting = slices.Delete(q.waiting, at, at+1)
+		q.waitingOps = slices.Delete(q.waitingOps, at, at+1)
 	}
 	return at >= 0
 }
@@ -108,7 +108,7 @@ func (q *Queue[O]) removeLocked(o O) bool {
 func (q *Queue[O]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	return len(q.waitingOps)
 }
 
 // Take removes and returns the operations of the next commit.
@@ -122,68 +122,68 @@ func (q *Queue[O]) Take() (group []O) {
 		}
 	}
 	urgent := q.firstLocked(Prompt)
-	n := min(len(q.waiting), max(urgent, MaxGroup))
-	others := q.waiting[urgent:]
+	n := min(len(q.waitingOps), max(urgent, MaxGroup))
+	others := q.waitingOps[urgent:]
 	if slices.ContainsFunc(others, func(o O) bool { return o.Owner().UID != others[0].Owner().UID }) {
 		q.lastSharedAt = time.Now()
 		return q.takeFairLocked(urgent, n)
 	}
-	group = slices.Clone(q.waiting[:n])
-	q.waiting = slices.Delete(q.waiting, 0, n)
+	group = slices.Clone(q.waitingOps[:n])
+	q.waitingOps = slices.Delete(q.waitingOps, 0, n)
 	return group
 }
 
-// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take turns too.
-// The urgent operations come first; the parameter urgent is their number. If users did not take turns, a user
-// who fills every commit with operations of the first class would block all others. The user who was served most
+// takeFairLocked takes a group of groupSize operations in which users take turns, and the classes of one user take
+// turns too. The urgent operations come first; urgentCount is their number. If users did not take turns, a user who
+// fills every commit with operations of the first class would block all others. The user who was served most
 // recently comes last. Within one turn, users whose last operation was slow come after all other users. See
 // docs/decisions/0006.
-func (q *Queue[O]) takeFairLocked(urgent, n int) []O {
-	var order []opTurn[O]
+func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
+	var sortedOps []opTurn[O]
 	turns := map[Owner]int{}
-	for _, o := range q.waiting[urgent:] {
+	for _, o := range q.waitingOps[urgentCount:] {
 		owner := o.Owner()
 		key := opTurn[O]{op: o, turn: turns[owner], lastServed: q.lastServed[owner]}
 		if q.slowUsers[owner.UID] {
-			key.slow = 1
+			key.slowPenalty = 1
 		}
-		order = append(order, key)
+		sortedOps = append(sortedOps, key)
 		turns[owner]++
 	}
-	slices.SortStableFunc(order, func(a, b opTurn[O]) int {
-		return cmp.Or(a.turn-b.turn, a.slow-b.slow, cmp.Compare(a.lastServed, b.lastServed))
+	slices.SortStableFunc(sortedOps, func(a, b opTurn[O]) int {
+		return cmp.Or(a.turn-b.turn, a.slowPenalty-b.slowPenalty, cmp.Compare(a.lastServed, b.lastServed))
 	})
-	group, chosen := slices.Clone(q.waiting[:urgent]), make(map[O]bool, n)
-	for _, next := range order[:n-urgent] {
+	group, chosen := slices.Clone(q.waitingOps[:urgentCount]), make(map[O]bool, groupSize)
+	for _, next := range sortedOps[:groupSize-urgentCount] {
 		group = append(group, next.op)
 	}
 	for _, o := range group {
 		chosen[o] = true
 	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(o O) bool { return chosen[o] })
+	q.waitingOps = slices.DeleteFunc(q.waitingOps, func(o O) bool { return chosen[o] })
 	return group
 }
 
 // opTurn is an operation with its sort keys.
 type opTurn[O Op] struct {
-	op         O
-	turn       int   // number of earlier operations of the same user and class
-	slow       int   // 1 if the user's last operation was slow
-	lastServed int64 // when an operation of this user and class was last served, as a value of serveClock
+	op          O
+	turn        int   // number of earlier operations of the same user and class
+	slowPenalty int   // 1 if the user's last operation was slow
+	lastServed  int64 // when an operation of this user and class was last served, as a value of serveClock
 }
 
-// Return puts back operations that Take has taken. They come before all others of their class.
-func (q *Queue[O]) Return(ops []O) {
+// PutBack puts back operations that Take has taken. They come before all others of their class.
+func (q *Queue[O]) PutBack(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := Urgent; c <= Normal; c++ { // one insertion per class, because each one moves all operations behind it
 		same := slices.DeleteFunc(slices.Clone(ops), func(o O) bool { return o.Owner().Class != c })
-		q.waiting = slices.Insert(q.waiting, q.firstLocked(c), same...)
+		q.waitingOps = slices.Insert(q.waitingOps, q.firstLocked(c), same...)
 	}
 }
 
-// Served records that an operation was carried out, and how long it took.
-func (q *Queue[O]) Served(o O, d time.Duration) {
+// RecordServed records that an operation was carried out, and how long it took.
+func (q *Queue[O]) RecordServed(o O, d time.Duration) {
 	if len(q.lastServed) >= maxServedEntries || q.lastServed == nil {
 		q.lastServed = map[Owner]int64{}
 	}
@@ -209,5 +209,7 @@ func (q *Queue[O]) IsSlow(o O) bool {
 // CommitAlone makes the next call of Take return this operation alone, if the operation is still waiting.
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
-// Shared reports whether operations of several users wait, or have waited recently.
-func (q *Queue[O]) Shared(now time.Time) bool { return now.Sub(q.lastSharedAt) < sharingPeriod }
+// HasSeveralUsers reports whether operations of several users wait, or have waited recently.
+func (q *Queue[O]) HasSeveralUsers(now time.Time) bool {
+	return now.Sub(q.lastSharedAt) < sharingPeriod
+}

@@ -57,8 +57,8 @@ func TestTakeOrdersOperations(t *testing.T) {
 func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	var q Queue[*testOp]
 	ops := add(t, &q, "1p-a 2p-b 3p-c")
-	q.Served(ops[0], SlowOp)
-	q.Served(ops[1], SlowOp-1)
+	q.RecordServed(ops[0], SlowOp)
+	q.RecordServed(ops[1], SlowOp-1)
 	if got, want := operationNames(q.Take()), "3p-c 2p-b 1p-a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -74,7 +74,7 @@ func TestTakeAfterReturn(t *testing.T) {
 	add(t, &q, "1p-a 1p-b 1p-c")
 	group := q.Take()
 	add(t, &q, "1p-d 1n-e")
-	q.Return(group[1:])
+	q.PutBack(group[1:])
 	q.CommitAlone(group[2])
 	if got := operationNames(q.Take()); got != "1p-c" {
 		t.Errorf("got %s, want 1p-c", got)

@@ -24,14 +24,14 @@ import (
 const (
 	runLatencyBound  = 250 * time.Millisecond // 99th percentile of one "true" job: enqueue, wait and logs together
 	showLatencyBound = 100 * time.Millisecond // 99th percentile of one "show" request
-	serviceMemory    = 128 << 20              // bytes of resident memory, also at the peak
-	runnerMemory     = 64 << 20               // the same for each runner
+	maxServiceMemory = 128 << 20              // bytes of resident memory, also at the peak
+	maxRunnerMemory  = 64 << 20               // the same for each runner
 )
 
-// shortAttack is the duration of the attack when the environment variable QUEUECTL_ABUSE is unset. The test
+// shortAttackTime is the duration of the attack when the environment variable QUEUECTL_ABUSE is unset. The test
 // then does not check the latency bounds: a short attack gives too few values for percentiles, and other tests
 // run at the same time.
-const shortAttack = 5 * time.Second
+const shortAttackTime = 5 * time.Second
 
 // multiUserSettings configures a service for users who do not trust each other. No user can occupy
 // all workers.
@@ -46,18 +46,18 @@ var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Ui
 // Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle machine.
 //
 // The third user sends raw requests, so that the measured times do not include the start of a client. The
-// attacking processes may use only a part of the processor time; see abuserShare.
+// attacking processes may use only a part of the processor time; see abuserCPUShare.
 func TestAbuse(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
-	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
+	length, measures := shortAttackTime, os.Getenv("QUEUECTL_ABUSE") != ""
 	if measures {
 		var err error
 		if length, err = time.ParseDuration(os.Getenv("QUEUECTL_ABUSE")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	q := testrig.StartRooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota),
+	q := testrig.StartWithRootRunners(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota),
 		"accounts = *\n")
 	q.MustCLI("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.RootRunnerDir), "test")
@@ -74,39 +74,39 @@ func TestAbuse(t *testing.T) {
 		measurement{q: q, servicePID: service}
 	quiet.run(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
-	first := quiet.sample()
+	first := quiet.sampleMemory()
 	attack.run(t, length, func(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, p := range attackers {
-			wg.Go(func() { runAttacker(q, ctx, program, p, length, os.Getenv(abuserOnly)) })
+			wg.Go(func() { runAttacker(q, ctx, program, p, length, os.Getenv(attackNamesVar)) })
 		}
 		wg.Wait()
 	})
 	t.Logf("while they attack: %s", &attack)
 	after.run(t, 5*time.Second, nil)
 	t.Logf("after: %s", &after)
-	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peak, after.sample()))
+	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peakMemory, after.sampleMemory()))
 
 	for _, m := range []*measurement{&quiet, &attack, &after} {
 		for _, e := range m.refusals[:min(10, len(m.refusals))] {
 			t.Errorf("refused: %v", e)
 		}
 	}
-	if len(after.runs) == 0 {
+	if len(after.runTimes) == 0 {
 		t.Error("no job of the third user ended after the attack")
 	}
 	if measures {
-		if got := percentile(attack.runs, 99); got > runLatencyBound {
+		if got := percentile(attack.runTimes, 99); got > runLatencyBound {
 			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runLatencyBound)
 		}
-		if got := percentile(attack.shows, 99); got > showLatencyBound {
+		if got := percentile(attack.showTimes, 99); got > showLatencyBound {
 			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showLatencyBound)
 		}
 	}
-	for pid, bytes := range attack.peak {
-		limit, process := int64(runnerMemory), "a runner"
+	for pid, bytes := range attack.peakMemory {
+		limit, process := int64(maxRunnerMemory), "a runner"
 		if pid == service {
-			limit, process = serviceMemory, "the service"
+			limit, process = maxServiceMemory, "the service"
 		}
 		if bytes > limit {
 			t.Errorf("%s had %d MB, want %d at most", process, bytes>>20, limit>>20)
@@ -125,7 +125,7 @@ func TestAbuse(t *testing.T) {
 
 // runAttacker runs the attacks of one user for the given time: all of them, or only those
 // in attackNames.
-func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testrig.Person, length time.Duration,
+func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testrig.Person, duration time.Duration,
 	attackNames string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.Name)
 	if err == nil {
@@ -136,8 +136,8 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 		return
 	}
 	cmd := testrig.AsPerson(exec.CommandContext(ctx, program), p)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.Path(testrig.SocketName), abuserDir + "=" + dir,
-		abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRoleVar + "=" + q.Path(testrig.SocketName),
+		abuserDirVar + "=" + dir, abuserTimeVar + "=" + duration.String(), attackNamesVar + "=" + attackNames}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	q.Logf("%s:\n%s", p.Name, out)
@@ -152,12 +152,12 @@ type measurement struct {
 	q          *testrig.Queue
 	servicePID int // pid of the service
 
-	mu            sync.Mutex
-	runs, shows   []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	parts         [4][]time.Duration       // durations of the parts of each run, in the order of partNames; guarded by mu
-	otherRequests map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
-	refusals      []error                  // guarded by mu
-	peak          map[int]int64            // highest resident bytes, by pid; guarded by mu
+	mu                  sync.Mutex
+	runTimes, showTimes []time.Duration          // durations of runs and of "show" requests; guarded by mu
+	partTimes           [4][]time.Duration       // durations of each run's parts, in the order of partNames; guarded by mu
+	otherRequests       map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
+	refusals            []error                  // guarded by mu
+	peakMemory          map[int]int64            // highest resident bytes, by pid; guarded by mu
 }
 
 // partNames names the parts of a run. A run is one job, from its enqueue to its output. The parts end when the
@@ -167,24 +167,24 @@ var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
 // run sends the requests of the third user for the given time and measures them. At the same time it calls another
 // function, unless that is nil. It returns when the time is over and the function has returned.
-func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
+func (m *measurement) run(t *testing.T, duration time.Duration, meanwhile func(ctx context.Context)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), length)
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
-	var all sync.WaitGroup
-	if concurrent != nil {
-		all.Go(func() { concurrent(t.Context()) })
+	var requests sync.WaitGroup
+	if meanwhile != nil {
+		requests.Go(func() { meanwhile(t.Context()) })
 	}
 	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEach, m.requestOnce} {
-		all.Go(func() { m.repeatRequests(ctx, request) })
+		requests.Go(func() { m.repeatRequests(ctx, request) })
 	}
-	all.Go(func() {
+	requests.Go(func() {
 		for ctx.Err() == nil {
-			m.sample()
+			m.sampleMemory()
 			sleepContext(ctx, 100*time.Millisecond)
 		}
 	})
-	all.Wait()
+	requests.Wait()
 }
 
 func sleepContext(ctx context.Context, d time.Duration) {
@@ -268,10 +268,10 @@ func (m *measurement) runTrue(c *rawClient) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.runs, m.shows = append(m.runs, ended.Sub(started)), append(m.shows, time.Since(ended))
+	m.runTimes, m.showTimes = append(m.runTimes, ended.Sub(started)), append(m.showTimes, time.Since(ended))
 	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
 	for i, elapsed := range [4]time.Duration{stored.Sub(started), queued, run, max(0, ended.Sub(stored)-queued-run)} {
-		m.parts[i] = append(m.parts[i], elapsed)
+		m.partTimes[i] = append(m.partTimes[i], elapsed)
 	}
 	return nil
 }
@@ -318,9 +318,9 @@ func (m *measurement) requestEach(c *rawClient) error {
 	return nil
 }
 
-// sample returns the resident memory of the service and the runners, in bytes by pid, and updates
+// sampleMemory returns the resident memory of the service and the runners, in bytes by pid, and updates
 // the peaks.
-func (m *measurement) sample() map[int]int64 {
+func (m *measurement) sampleMemory() map[int]int64 {
 	now := map[int]int64{}
 	for _, pid := range append(m.q.RunnerPids(), m.servicePID) {
 		if n := testrig.ResidentMemory(pid); n > 0 {
@@ -329,22 +329,22 @@ func (m *measurement) sample() map[int]int64 {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.peak == nil {
-		m.peak = map[int]int64{}
+	if m.peakMemory == nil {
+		m.peakMemory = map[int]int64{}
 	}
 	for pid, n := range now {
-		m.peak[pid] = max(m.peak[pid], n)
+		m.peakMemory[pid] = max(m.peakMemory[pid], n)
 	}
 	return now
 }
 
-// percentile returns the p-th percentile of the durations.
-func percentile(list []time.Duration, p int) time.Duration {
-	if len(list) == 0 {
+// percentile returns the given percentile of the durations.
+func percentile(durations []time.Duration, percent int) time.Duration {
+	if len(durations) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+	sorted := slices.Sorted(slices.Values(durations))
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)]
 }
 
 // String returns a report of how fast the service replied.
@@ -352,16 +352,16 @@ func (m *measurement) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
-	line := func(name string, list []time.Duration) {
-		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(list), name,
-			percentile(list, 50).Round(100*time.Microsecond), percentile(list, 99).Round(100*time.Microsecond),
-			percentile(list, 100).Round(100*time.Microsecond))
+	line := func(name string, durations []time.Duration) {
+		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(durations), name,
+			percentile(durations, 50).Round(100*time.Microsecond), percentile(durations, 99).Round(100*time.Microsecond),
+			percentile(durations, 100).Round(100*time.Microsecond))
 	}
-	line("run", m.runs)
-	for i, list := range m.parts {
+	line("run", m.runTimes)
+	for i, list := range m.partTimes {
 		line(" "+partNames[i], list)
 	}
-	line("show", m.shows)
+	line("show", m.showTimes)
 	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusals))
 	names := slices.Collect(func(yield func(string) bool) {
 		for name := range m.otherRequests {
@@ -380,23 +380,23 @@ func (m *measurement) String() string {
 }
 
 // memoryTable formats the memory of each process before, during (peak) and after a measurement.
-func memoryTable(times ...map[int]int64) string {
+func memoryTable(samples ...map[int]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")
 	pids := map[int]bool{}
-	for _, bytes := range times {
+	for _, bytes := range samples {
 		for pid := range bytes {
 			pids[pid] = true
 		}
 	}
-	var sorted []int
+	var sortedPIDs []int
 	for pid := range pids {
-		sorted = append(sorted, pid)
+		sortedPIDs = append(sortedPIDs, pid)
 	}
-	slices.Sort(sorted)
-	for _, pid := range sorted {
+	slices.Sort(sortedPIDs)
+	for _, pid := range sortedPIDs {
 		fmt.Fprintf(&b, "%10d", pid)
-		for _, bytes := range times {
+		for _, bytes := range samples {
 			fmt.Fprintf(&b, " %8d", bytes[pid]>>20)
 		}
 		b.WriteString("\n")

@@ -57,12 +57,12 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// keepConnections keeps a number of connections open until the attack ends. It passes each connection to a function,
-// and replaces the connection when the function returns.
-func (a *abuser) keepConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
-	var all sync.WaitGroup
-	for range conns {
-		all.Go(func() {
+// keepConnections keeps a number of connections open until the attack ends. It passes each connection to useConn,
+// and replaces the connection when useConn returns.
+func (a *abuser) keepConnections(ctx context.Context, n *tally, connCount int, useConn func(c *rawClient)) {
+	var workers sync.WaitGroup
+	for range connCount {
+		workers.Go(func() {
 			for a.throttle(ctx) {
 				c, err := net.Dial("unix", a.socket)
 				if err != nil {
@@ -71,17 +71,17 @@ func (a *abuser) keepConnections(ctx context.Context, n *tally, conns int, do fu
 					continue
 				}
 				stop := context.AfterFunc(ctx, func() { c.Close() })
-				do(newRawClient(c))
+				useConn(newRawClient(c))
 				stop()
 				c.Close()
 			}
 		})
 	}
-	all.Wait()
+	workers.Wait()
 }
 
-// request sends one request and counts it in n. ok is false if the request fails.
-func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
+// sendRequest sends one request and counts it in n. ok is false if the request fails.
+func (a *abuser) sendRequest(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.requests.Add(1)
 	n.bytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
@@ -98,10 +98,10 @@ func (a *abuser) request(c *rawClient, n *tally, method, params string) (result 
 }
 
 // repeatRequest sends the same request again and again on several connections.
-func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method, params string) {
-	a.keepConnections(ctx, n, conns, func(c *rawClient) {
+func (a *abuser) repeatRequest(ctx context.Context, n *tally, connCount int, method, params string) {
+	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
 		for a.throttle(ctx) {
-			if _, ok := a.request(c, n, method, params); !ok {
+			if _, ok := a.sendRequest(c, n, method, params); !ok {
 				return
 			}
 		}
@@ -110,13 +110,13 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method,
 
 // pipeline repeatedly sends a number of requests on each of several connections without waiting, and then reads
 // all replies.
-func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
+func (a *abuser) pipeline(ctx context.Context, n *tally, connCount, requestCount int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
-	a.keepConnections(ctx, n, conns, func(c *rawClient) {
+	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
 		for a.throttle(ctx) {
 			var reader sync.WaitGroup
-			reader.Go(func() { a.readReplies(ctx, c, n, requests) })
-			for range requests {
+			reader.Go(func() { a.readReplies(ctx, c, n, requestCount) })
+			for range requestCount {
 				if _, err := io.WriteString(c, line); err != nil || !a.throttle(ctx) {
 					c.Close()
 					break
@@ -130,9 +130,9 @@ func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, me
 }
 
 // readReplies reads the given number of replies. It returns early when the connection or the attack ends.
-func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, answers int) {
+func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, replyCount int) {
 	buf := make([]byte, 64<<10)
-	for got := 0; got < answers && a.throttle(ctx); {
+	for got := 0; got < replyCount && a.throttle(ctx); {
 		k, err := c.Read(buf)
 		lines := bytes.Count(buf[:k], []byte("\n"))
 		got += lines

@@ -20,24 +20,24 @@ import (
 // The attacking process is this test binary, started with the rights of the attacking user. These environment
 // variables contain the path of the socket, a directory for files and the duration of the attack.
 const (
-	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
-	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
-	abuserTime = "QUEUECTL_TEST_ABUSER_TIME"
-	abuserOnly = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
+	abuserRoleVar  = "QUEUECTL_TEST_ABUSER" // path of the socket
+	abuserDirVar   = "QUEUECTL_TEST_ABUSER_FOLDER"
+	abuserTimeVar  = "QUEUECTL_TEST_ABUSER_TIME"
+	attackNamesVar = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
 // These limits keep an attacking process from slowing down the machine, so that the test measures the service.
-// The process has the lowest priority, runs on one processor, and uses at most the share abuserShare of that
+// The process has the lowest priority, runs on one processor, and uses at most the share abuserCPUShare of that
 // processor. The jobs of the attackers also have the lowest priority.
 const (
-	abuserNice  = 19
-	abuserShare = 0.2
+	abuserNiceness = 19
+	abuserCPUShare = 0.2
 )
 
 // abuser is the state of an attacking process.
 type abuser struct {
 	socket, dir string
-	began       time.Time
+	startedAt   time.Time
 
 	mu      sync.Mutex
 	tallies map[string]*tally // guarded by mu
@@ -77,7 +77,7 @@ var attacks = []attack{
 	{"single-bytes", (*abuser).printSingleBytes},
 	{"members", (*abuser).sendLargeObjects},
 	{"faults", (*abuser).sendInvalidBatches},
-	{"numbers", (*abuser).takeNumbers},
+	{"numbers", (*abuser).takeJobNumbers},
 	{"batches", (*abuser).leaveBatchesOpen},
 	{"trees", (*abuser).leaveProcesses},
 	{"flood", (*abuser).flood},
@@ -90,18 +90,19 @@ var attacks = []attack{
 // same time for the second half. It returns the exit code of the process.
 func runAttacks() (code int) {
 	runtime.GOMAXPROCS(1)
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNiceness); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	all, err := time.ParseDuration(os.Getenv(abuserTime))
+	all, err := time.ParseDuration(os.Getenv(abuserTimeVar))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	a := &abuser{socket: os.Getenv(abuserRole), dir: os.Getenv(abuserDir), began: time.Now(), tallies: map[string]*tally{}}
+	a := &abuser{socket: os.Getenv(abuserRoleVar), dir: os.Getenv(abuserDirVar), startedAt: time.Now(),
+		tallies: map[string]*tally{}}
 	list := attacks
-	if only := os.Getenv(abuserOnly); only != "" {
+	if only := os.Getenv(attackNamesVar); only != "" {
 		list = nil
 		for _, next := range attacks {
 			if strings.Contains(","+only+",", ","+next.name+",") {
@@ -123,8 +124,8 @@ func runAttacks() (code int) {
 		together.Go(func() { next.run(a, ctx, a.tallyOf(next.name)) })
 	}
 	together.Wait()
-	var used syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	var usage syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
 	for _, next := range list {
 		n := a.tallyOf(next.name)
@@ -139,7 +140,7 @@ func runAttacks() (code int) {
 		fmt.Printf("gained: %s\n", *gained)
 		code = 1
 	}
-	fmt.Printf("%.0f%% of a processor\n", 100*cpuTime(&used).Seconds()/time.Since(a.began).Seconds())
+	fmt.Printf("%.0f%% of a processor\n", 100*cpuTime(&usage).Seconds()/time.Since(a.startedAt).Seconds())
 	return code
 }
 
@@ -159,9 +160,9 @@ func (a *abuser) tallyOf(name string) *tally {
 // throttle waits until the process may use the processor again. It returns false if the attack has ended.
 func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		var used syscall.Rusage
-		syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-		excess := cpuTime(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
+		var usage syscall.Rusage
+		syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+		excess := cpuTime(&usage) - time.Duration(abuserCPUShare*float64(time.Since(a.startedAt)))
 		if excess <= 0 {
 			return true
 		}
@@ -195,22 +196,22 @@ func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
 }
 
 const (
-	noRetry  = `"max_retries":0,"cwd":"/"`
-	tomorrow = `"delay":"24h","cwd":"/"`
+	noRetryFields = `"max_retries":0,"cwd":"/"`
+	delayedFields = `"delay":"24h","cwd":"/"`
 )
 
-// nicedSpec returns the spec of a niced job that runs a line of shell.
-func nicedSpec(line, extra string) string {
-	text, err := json.Marshal(line)
+// nicedSpec returns the spec of a niced job that runs a shell command.
+func nicedSpec(command, extraFields string) string {
+	text, err := json.Marshal(command)
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, extra)
+	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetryFields, extraFields)
 }
 
 // leaseFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
 // file waits until the returned function is called, or gets EWOULDBLOCK if its open does not block.
-func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
+func (a *abuser) leaseFile(name string, content []byte) (path string, release func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
 		return "", nil, err
@@ -233,7 +234,7 @@ func (a *abuser) enqueueLeasedInput(ctx context.Context, n *tally) {
 		return
 	}
 	defer end()
-	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
+	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetryFields))
 }
 
 // enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
@@ -247,8 +248,8 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	defer end()
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
-			a.request(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
-			if _, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
+			a.sendRequest(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetryFields)); !ok {
 				return
 			}
 			a.pause(ctx, 100*time.Millisecond)
@@ -259,14 +260,16 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 // stopStartingJobs enqueues jobs that send SIGSTOP to other jobs of the same user, before those execute their
 // programs.
 func (a *abuser) stopStartingJobs(ctx context.Context, n *tally) {
-	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
+	const stopCommand = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { ` +
+		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
+		`next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
-			if _, ok := a.request(c, n, "enqueue", nicedSpec(stop, "")); !ok {
+			if _, ok := a.sendRequest(c, n, "enqueue", nicedSpec(stopCommand, "")); !ok {
 				return
 			}
 			for range 10 {
-				a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+				a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetryFields))
 			}
 			a.pause(ctx, 100*time.Millisecond)
 		}
@@ -289,29 +292,29 @@ func (a *abuser) requestEvents(ctx context.Context, n *tally) {
 }
 
 // largeSpec returns the spec of a job of 740 KB.
-func largeSpec(extra string) string {
+func largeSpec(extraFields string) string {
 	var env []string
 	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
 	}
 	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","),
-		strings.Repeat("x", 260_000), extra)
+		strings.Repeat("x", 260_000), extraFields)
 }
 
 // storeLargeJobs stores 300 large jobs, and then retries some of them repeatedly.
 func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
-	spec := largeSpec(tomorrow)
-	var stored atomic.Int64
+	spec := largeSpec(delayedFields)
+	var storedCount atomic.Int64
 	var mu sync.Mutex
 	var ids []string
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
-			if stored.Load() < 300 {
-				result, ok := a.request(c, n, "enqueue", spec)
+			if storedCount.Load() < 300 {
+				result, ok := a.sendRequest(c, n, "enqueue", spec)
 				if !ok {
 					return
 				}
-				stored.Add(1)
+				storedCount.Add(1)
 				var got struct{ ID string }
 				json.Unmarshal(result, &got)
 				mu.Lock()
@@ -322,11 +325,11 @@ func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
 			mu.Lock()
 			some := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids[:min(100, len(ids))], ","))
 			mu.Unlock()
-			a.request(c, n, "cancel", some)
-			if _, ok := a.request(c, n, "retry", some); !ok {
+			a.sendRequest(c, n, "cancel", some)
+			if _, ok := a.sendRequest(c, n, "retry", some); !ok {
 				return
 			}
-			a.request(c, n, "hold", some)
+			a.sendRequest(c, n, "hold", some)
 		}
 	})
 }
@@ -370,11 +373,11 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
-		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, delayedFields))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.request(c, n, "enqueue.batch", batch)
+		result, ok := a.sendRequest(c, n, "enqueue.batch", batch)
 		var got struct{ IDs json.RawMessage }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -387,14 +390,14 @@ func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 // requestOutputs repeatedly requests large outputs.
 func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
+		result, ok := a.sendRequest(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
 			return
 		}
-		a.request(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
+		a.sendRequest(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
 		var wg sync.WaitGroup
 		wg.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
 		wg.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
@@ -405,9 +408,10 @@ func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
 // printSingleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
 // connections follow the output.
 func (a *abuser) printSingleBytes(ctx context.Context, n *tally) {
-	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
+	const printCommand = `exec perl -e '$end = time + 20; while (time < $end) { ` +
+		`for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.request(c, n, "enqueue", nicedSpec(prints, ""))
+		result, ok := a.sendRequest(c, n, "enqueue", nicedSpec(printCommand, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -441,11 +445,11 @@ func (a *abuser) sendInvalidBatches(ctx context.Context, n *tally) {
 		memberList()+`}]}`)
 }
 
-// takeNumbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
-func (a *abuser) takeNumbers(ctx context.Context, n *tally) {
+// takeJobNumbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
+func (a *abuser) takeJobNumbers(ctx context.Context, n *tally) {
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
-			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+			result, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedFields))
 			var got struct{ Seq int64 }
 			json.Unmarshal(result, &got)
 			if !ok || !a.throttle(ctx) {
@@ -453,9 +457,9 @@ func (a *abuser) takeNumbers(ctx context.Context, n *tally) {
 			}
 			var jobs []string
 			for i := range 1000 {
-				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), tomorrow))
+				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), delayedFields))
 			}
-			a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
+			a.sendRequest(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
 		}
 		<-ctx.Done()
 	})
@@ -469,7 +473,7 @@ func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
 		for i := range 1000 {
 			jobs = append(jobs, fmt.Sprintf(`{"id":"%s-%d","argv":["true"]}`, name, i))
 		}
-		a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
+		a.sendRequest(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
 		a.pause(ctx, 100*time.Millisecond)
 	})
 }
@@ -481,27 +485,27 @@ func (a *abuser) leaveProcesses(ctx context.Context, n *tally) {
 
 // flood enqueues "true" jobs over many connections.
 func (a *abuser) flood(ctx context.Context, n *tally) {
-	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetryFields))
 }
 
 // raisePriorities enqueues jobs that rank before those of other users. It uses the highest priority that a
 // user may set, and a higher priority, which the service must refuse.
 func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
-	const highest, beyond = `"priority":15`, `"priority":1000000`
+	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
-			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highest))
+			result, ok := a.sendRequest(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highestPriority))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok {
 				return
 			}
 			for method, params := range map[string]string{
-				"enqueue":       nicedSpec("sleep 0.1", ","+beyond),
-				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+beyond)),
-				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, beyond),
+				"enqueue":       nicedSpec("sleep 0.1", ","+excessPriority),
+				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+excessPriority)),
+				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, excessPriority),
 			} {
-				result, accepted := a.request(c, n, method, params)
+				result, accepted := a.sendRequest(c, n, method, params)
 				var edited struct{ Done []string }
 				json.Unmarshal(result, &edited)
 				if accepted && (method != "edit" || len(edited.Done) > 0) {
@@ -517,7 +521,8 @@ func (a *abuser) changeStates(ctx context.Context, n *tally) {
 	a.keepConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
-			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))
+			result, ok := a.sendRequest(c, n, "enqueue",
+				fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, delayedFields))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok || !a.throttle(ctx) {
@@ -528,10 +533,10 @@ func (a *abuser) changeStates(ctx context.Context, n *tally) {
 		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
 		for a.throttle(ctx) {
 			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
-				a.request(c, n, verb, named)
+				a.sendRequest(c, n, verb, named)
 			}
-			a.request(c, n, "hold", `{"label":{"storm":"1"}}`)
-			if _, ok := a.request(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
+			a.sendRequest(c, n, "hold", `{"label":{"storm":"1"}}`)
+			if _, ok := a.sendRequest(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
 				return
 			}
 		}

@@ -18,20 +18,21 @@ const abuseQuota = 128
 // fillQuota fills the quota of its user as fast as possible. It enqueues large jobs and cancels them, and it
 // runs jobs that print large outputs. One of these jobs fails many times and prints an output in each attempt.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
-	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
-	spec := largeSpec(tomorrow)
+	const printingSpec = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],` +
+		`"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
+	spec := largeSpec(delayedFields)
 	var retried sync.Once
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
-		retried.Do(func() { a.request(c, n, "enqueue", printing) })
+		retried.Do(func() { a.sendRequest(c, n, "enqueue", printingSpec) })
 		for a.throttle(ctx) {
-			result, ok := a.request(c, n, "enqueue", spec)
+			result, ok := a.sendRequest(c, n, "enqueue", spec)
 			if !ok {
 				return
 			}
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
-			a.request(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
-			a.request(c, n, "enqueue", nicedSpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+			a.sendRequest(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
+			a.sendRequest(c, n, "enqueue", nicedSpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
 		}
 	})
 }
@@ -40,29 +41,29 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 // that the service still serves the third user.
 func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
-	const length, small = 4 * time.Second, 8
+	const duration, smallQuotaMiB = 4 * time.Second, 8
 	q.MustCLI("config", "set", "access.submit", "daemon news uucp bin sys")
-	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
+	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", smallQuotaMiB))
 	m := measurement{q: q, servicePID: q.Cmd.Process.Pid}
-	m.run(t, length, func(ctx context.Context) {
+	m.run(t, duration, func(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, p := range attackers {
-			wg.Go(func() { runAttacker(q, ctx, program, p, length, "fill-quota") })
+			wg.Go(func() { runAttacker(q, ctx, program, p, duration, "fill-quota") })
 		}
 		wg.Wait()
 	})
 	t.Logf("while they fill a quota: %s", &m)
-	if len(m.runs) == 0 || len(m.refusals) > 0 {
+	if len(m.runTimes) == 0 || len(m.refusals) > 0 {
 		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v",
-			len(m.runs), m.refusals)
+			len(m.runTimes), m.refusals)
 	}
 	for _, p := range attackers {
-		checkQuota(q, t, p, small<<20)
+		checkQuota(q, t, p, smallQuotaMiB<<20)
 		if !strings.Contains(q.MustCLI("list", "--user", p.Name, "--json"), `"input_removed"`) {
 			t.Errorf("%s did not fill the quota", p.Name)
 		}
 	}
-	checkDatabaseSize(q, t, 2*small<<20)
+	checkDatabaseSize(q, t, 2*smallQuotaMiB<<20)
 	for _, p := range attackers {
 		q.CLI("cancel", "--user", p.Name, "--yes") // these jobs would affect later measurements
 	}

@@ -21,13 +21,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// callerRole is the environment variable that makes this test binary a caller with unusual process attributes,
+// callerRoleVar is the environment variable that makes this test binary a caller with unusual process attributes,
 // such as limits and signal masks. The caller then executes the program in its arguments.
-const callerRole = "QUEUECTL_TEST_CALLER"
+const callerRoleVar = "QUEUECTL_TEST_CALLER"
 
-// unusualCaller changes every process attribute that survives exec and that an unprivileged account may change.
+// execAsUnusualCaller changes every process attribute that survives exec and that an unprivileged account may change.
 // Then it executes the program in its arguments.
-func unusualCaller() error {
+func execAsUnusualCaller() error {
 	runtime.LockOSThread()
 	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
 	write := func(name, text string) error { return os.WriteFile("/proc/self/"+name, []byte(text), 0) }
@@ -65,7 +65,7 @@ func unusualCaller() error {
 	}
 	unix.Umask(0o177)
 	return syscall.Exec(os.Args[1], os.Args[1:],
-		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
+		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRoleVar) }))
 }
 
 // attributesOf returns the attributes of a process that its children inherit, by name.
@@ -103,15 +103,15 @@ func attributesOf(t *testing.T, pid int) map[string]string {
 // directory.
 type personalService struct {
 	*testing.T
-	bin, home string
-	user      testrig.Person
+	binPath, homeDir string
+	user             testrig.Person
 }
 
 func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	t.Helper()
 	q := testrig.NewQueue(t, "")
-	s := &personalService{T: t, bin: testrig.Install(q, q.Bin, q.Dir), home: q.Path("home"), user: user}
-	err := errors.Join(os.Chmod(q.Dir, 0o755), os.Mkdir(s.home, 0o700), os.Chown(s.home, user.Uid, user.Uid))
+	s := &personalService{T: t, binPath: testrig.Install(q, q.Bin, q.Dir), homeDir: q.Path("home"), user: user}
+	err := errors.Join(os.Chmod(q.Dir, 0o755), os.Mkdir(s.homeDir, 0o700), os.Chown(s.homeDir, user.Uid, user.Uid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,26 +119,26 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If caller is not nil, it is a command line that executes this command.
-func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
-	argv := append(append(slices.Clone(caller), s.bin), args...)
+// command returns a queuectl command. If callerCommand is not nil, that command line executes this command.
+func (s *personalService) command(callerCommand []string, args ...string) *exec.Cmd {
+	argv := append(append(slices.Clone(callerCommand), s.binPath), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir = testrig.Environment(s.home), s.home
+	cmd.Env, cmd.Dir = testrig.Environment(s.homeDir), s.homeDir
 	if s.user.Uid == os.Geteuid() {
 		return cmd // without root, a process may not set its groups, not even to the same groups
 	}
 	return testrig.AsPerson(cmd, s.user)
 }
 
-func (s *personalService) run(caller []string, args ...string) testrig.Result {
+func (s *personalService) run(callerCommand []string, args ...string) testrig.Result {
 	s.Helper()
-	return testrig.RunCommand(s, s.command(caller, args...))
+	return testrig.RunCommand(s, s.command(callerCommand, args...))
 }
 
 // pids returns the process ids of the service and its runner.
 func (s *personalService) pids() (service, runner int) {
 	s.Helper()
-	for _, line := range testrig.ProcessesWithArg(s.home) {
+	for _, line := range testrig.ProcessesWithArg(s.homeDir) {
 		s.Log(line)
 	}
 	for _, e := range must(filepath.Glob("/proc/[0-9]*/environ")) {
@@ -147,9 +147,10 @@ func (s *personalService) pids() (service, runner int) {
 		env, _ := os.ReadFile(e)
 		switch {
 		case strings.Contains(string(words), "\x00serve\x00--background\x00") &&
-			strings.Contains(string(env), "HOME="+s.home+"\x00"):
+			strings.Contains(string(env), "HOME="+s.homeDir+"\x00"):
 			service = pid
-		case testrig.IsRunner(pid, s.home+"/.local/state/queuectl/runner") && !strings.Contains(string(words), "--watchdog"):
+		case testrig.IsRunner(pid, s.homeDir+"/.local/state/queuectl/runner") &&
+			!strings.Contains(string(words), "--watchdog"):
 			runner = pid
 		}
 	}
@@ -184,7 +185,7 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	s := newPersonalService(t, testrig.Person{})
 	self := must(os.Executable())
 	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
-	caller.Env = append(caller.Env, callerRole+"=1")
+	caller.Env = append(caller.Env, callerRoleVar+"=1")
 	r := testrig.RunCommand(s, caller)
 	if r.Code != 0 {
 		t.Fatalf("%+v", r)
@@ -210,8 +211,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 			t.Errorf("the job does not have %q:\n%s", want, r.Stdout)
 		}
 	}
-	state := s.home + "/.local/state/queuectl"
-	for path := state; path != s.home; path = filepath.Dir(path) {
+	state := s.homeDir + "/.local/state/queuectl"
+	for path := state; path != s.homeDir; path = filepath.Dir(path) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%s: %v, %v; want mode 700", path, info.Mode(), err)
 		}
@@ -230,7 +231,7 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
-	lock := s.home + "/lock"
+	lock := s.homeDir + "/lock"
 	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
 		"ls -l /proc/self/fd"); r.Code != 0 || strings.Contains(r.Stdout, lock) {
 		t.Fatalf("%+v", r)
@@ -274,7 +275,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 			}
 		}
 	}
-	if log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log,
+	if log := string(must(os.ReadFile(s.homeDir + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log,
 		"init runtime @") {
 		t.Errorf("GODEBUG affected the service:\n%s", log)
 	}
@@ -290,7 +291,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	if r := s.run(caller, "run", "true"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log")))
+	log := string(must(os.ReadFile(s.homeDir + "/.local/state/queuectl/queuectl.log")))
 	doctor := s.run(nil, "doctor")
 	for _, want := range []string{"nice value 10", "limit for open files above the hard limit of 300", "no_new_privs"} {
 		if strings.Count(log, want) != 1 {
@@ -355,7 +356,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve",
 		"service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
-		if entries := must(os.ReadDir(s.home)); r.Code == 0 ||
+		if entries := must(os.ReadDir(s.homeDir)); r.Code == 0 ||
 			!strings.Contains(r.Stderr, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
 			t.Errorf("%s: %+v, and created %v", words, r, entries)
 		}
@@ -371,7 +372,7 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 	for mode, want := range map[os.FileMode]string{0o775: "", 0o755: "permission denied"} {
 		s := newPersonalService(t, testrig.Alice)
 		s.user = testrig.Person{Uid: 61250, Gid: 61251}
-		if err := errors.Join(os.Chown(s.home, testrig.Alice.Uid, s.user.Gid), os.Chmod(s.home, mode)); err != nil {
+		if err := errors.Join(os.Chown(s.homeDir, testrig.Alice.Uid, s.user.Gid), os.Chmod(s.homeDir, mode)); err != nil {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
@@ -387,7 +388,7 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
-	log := s.home + "/.local/state/queuectl/queuectl.log"
+	log := s.homeDir + "/.local/state/queuectl/queuectl.log"
 	if r := s.run(nil, "run", "true"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}

@@ -23,14 +23,14 @@ import (
 
 // These constants are the uids of two users who are neither root nor the user that runs the tests.
 const (
-	attacker = 61234
-	victim   = 61235
+	attackerUID = 61234
+	victimUID   = 61235
 )
 
 // recordingServer is a server that records the first line of each connection and never replies.
 type recordingServer struct {
-	path  string
-	lines chan string
+	socketPath string
+	lines      chan string
 }
 
 // listenAs creates a socket as a given user and serves it with a recordingServer. The kernel
@@ -56,7 +56,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // every user may connect
 		t.Fatalf("listen as uid %d: %v", uid, err)
 	}
-	p := &recordingServer{path: path, lines: make(chan string, 16)}
+	p := &recordingServer{socketPath: path, lines: make(chan string, 16)}
 	var server sync.WaitGroup
 	server.Go(func() {
 		for {
@@ -83,7 +83,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 // earlier lines have arrived.
 func (p *recordingServer) receivedText(t *testing.T) (text string) {
 	t.Helper()
-	c, err := net.Dial("unix", p.path)
+	c, err := net.Dial("unix", p.socketPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,15 +134,15 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	cases := []row{{"one's own", self, self, true}}
 	if self == 0 {
 		cases = append(cases,
-			row{"a user's, to root", 0, attacker, false}, row{"a user's, to another", victim, attacker, false},
-			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true},
-			row{"the service account's", victim, attacker, true})
+			row{"a user's, to root", 0, attackerUID, false}, row{"a user's, to another", victimUID, attackerUID, false},
+			row{"a user's own", victimUID, victimUID, true}, row{"root's, to a user", victimUID, 0, true},
+			row{"the service account's", victimUID, attackerUID, true})
 	}
 	for i, c := range cases {
 		p := listenAs(t, c.server, q.Path(fmt.Sprint("s", i)))
-		cmd := asUser(q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
+		cmd := asUser(q.Command("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
 		if c.name == "the service account's" {
-			cmd = victimCommand(q, attacker, cmd.Args)
+			cmd = victimCommand(q, attackerUID, cmd.Args)
 		}
 		r := testrig.RunCommand(t, cmd)
 		received := p.receivedText(t)
@@ -155,7 +155,7 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		if received != "" {
 			t.Errorf("%s: the server received %q, want nothing", c.name, received)
 		}
-		if r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, p.path) ||
+		if r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, p.socketPath) ||
 			!strings.Contains(r.Stderr, fmt.Sprint("uid ", c.server)) {
 			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
 		}
@@ -171,7 +171,7 @@ func victimCommand(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	script := `mount --bind "$1" /etc/passwd && shift && exec setpriv --clear-groups --reuid "$1" --regid "$@"`
-	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)},
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victimUID)},
 		argv...)...)
 }
 
@@ -181,7 +181,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	q := worldWritableQueue(t)
 	servers := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
-		servers = append(servers, attacker)
+		servers = append(servers, attackerUID)
 	}
 	for _, server := range servers {
 		home := q.Path(fmt.Sprint("home", server))
@@ -190,7 +190,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := listenAs(t, server, filepath.Join(stateDir, "queuectl.sock"))
-		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.path
+		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.socketPath
 		for _, c := range []struct {
 			env  string
 			args []string
@@ -206,7 +206,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 			{state, []string{"config", "set", "workers", "1"}, 5},
 			{chosen, []string{"status"}, 5},
 			{"", []string{"--dir", stateDir, "show", "x"}, 5},
-			{"", []string{"--socket", p.path, "dlq", "list"}, 5},
+			{"", []string{"--socket", p.socketPath, "dlq", "list"}, 5},
 		} {
 			cmd := exec.Command(q.Bin, c.args...)
 			cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Dir, c.env}
@@ -234,7 +234,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := listenAs(t, os.Geteuid(), q.Path("s"))
-	cmd := q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
+	cmd := q.Command("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := testrig.RunCommand(t, cmd)
 	if received := p.receivedText(t); received != "" || r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {

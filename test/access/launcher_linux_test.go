@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// rootsService returns a service that root starts without systemd. The service starts the launcher (the process
+// startRootService returns a service that root starts without systemd. The service starts the launcher (the process
 // with root's rights that starts runners) and then changes to the account queuectl, whose uid is that of
 // ServiceAccount in this test.
-func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
+func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
 	t.Helper()
-	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q.Owner = nil
 	accounts := map[string]string{
@@ -104,7 +104,7 @@ func sendAs(p testrig.Person, socket, text string) error {
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.Bin), "go")
-	id = q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.GatedJob(gate))
+	id = q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.GatedJob(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	return id, gate
 }
@@ -157,7 +157,7 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 // A service that root has started changes its account and then cannot start another launcher. Therefore the
 // service ends when its launcher ends. The jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
-	q, args := rootsService(t)
+	q, args := startRootService(t)
 	id, gate := startGatedJob(q)
 	launcher := launcherPID(q)
 	testrig.Kill(launcher)
@@ -183,7 +183,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if got := q.Show(id); got.State != "completed" || len(got.History) != 1 {
 		t.Errorf("the job that ran during the restart: %+v", got)
 	}
@@ -198,7 +198,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 // service has given up.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q, _ := rootsService(t)
+	q, _ := startRootService(t)
 	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
 	launcher := launcherPID(q)
 	syscall.Kill(launcher, syscall.SIGSTOP)
@@ -215,10 +215,10 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 		}
 	}
 	q.KillRunners()
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
 	checkReasonEverywhere(q, id, want)
 	syscall.Kill(launcher, syscall.SIGCONT)
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
 		t.Errorf("runners after the launcher continues: %v, want one", pids)
 	}
@@ -236,8 +236,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 // service then reports that the launcher is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	launcher := q.Launcher(rules)
+	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	launcher := q.StartLauncher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
 	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
@@ -250,8 +250,8 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 		return err != nil
 	})
 	q.KillRunners()
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
 	checkReasonEverywhere(q, id, "no launcher listens on the socket "+socket)
-	q.Launcher(rules)
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.StartLauncher(rules)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 }

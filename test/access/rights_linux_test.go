@@ -19,15 +19,15 @@ import (
 
 // verbOnJob is a command on one job, together with a function that prepares a job for the command.
 type verbOnJob struct {
-	args        string // the command, with %s for the job's id
-	prepare     func(q *testrig.Queue, owner testrig.Person) (id string)
-	othersRight string // right that the command needs on a job of another user
+	args              string // the command, with %s for the job's id
+	prepare           func(q *testrig.Queue, owner testrig.Person) (id string)
+	rightOnOthersJobs string // right that the command needs on a job of another user
 }
 
 // newWaitingJob enqueues a waiting job of the owner and returns its id. The functions below do the same for jobs in
 // other states.
 func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
-	return q.MustAs(owner, "enqueue", "--delay", "1h", "true")
+	return q.MustRunAs(owner, "enqueue", "--delay", "1h", "true")
 }
 
 func newHeldJob(q *testrig.Queue, owner testrig.Person) string {
@@ -37,7 +37,7 @@ func newHeldJob(q *testrig.Queue, owner testrig.Person) string {
 }
 
 func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
-	id := q.MustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
+	id := q.MustRunAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
 	})
@@ -45,7 +45,7 @@ func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
 }
 
 func newDeadJob(q *testrig.Queue, owner testrig.Person) string {
-	id := q.MustAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
+	id := q.MustRunAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
 	q.CLI("wait", id)
 	return id
 }
@@ -85,12 +85,12 @@ func TestRightsOnJobs(t *testing.T) {
 				before := q.Show(id)
 				r := q.RunAs(p, strings.Fields(fmt.Sprintf(v.args, id))...)
 				what := fmt.Sprintf("%s: %s of %s's job", p.Name, v.args, owner.Name)
-				others := v.othersRight
+				others := v.rightOnOthersJobs
 				if others == "own" {
 					others = "operate"
 				}
 				may := isOwner || p.HasRight(others)
-				onMany := v.othersRight == "own" && p.HasRight("submit")
+				onMany := v.rightOnOthersJobs == "own" && p.HasRight("submit")
 				switch {
 				case may && r.Code != 0:
 					t.Errorf("%s: %+v", what, r)
@@ -124,7 +124,7 @@ func TestRightsOnJobs(t *testing.T) {
 		}
 	}
 	ids := []string{newDeadJob(q, testrig.Alice), newDeadJob(q, testrig.Bob)}
-	q.MustAs(testrig.Alice, "dlq", "retry", "--all")
+	q.MustRunAs(testrig.Alice, "dlq", "retry", "--all")
 	q.CLI("wait", ids[0])
 	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
 		t.Errorf("dlq retry --all: dead jobs of the submitter %v, of another user %v", a, b)
@@ -172,7 +172,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 		Groups    []struct{ GID int }
 		JobsRunAs string `json:"jobs_run_as"`
 	}
-	if err := json.Unmarshal([]byte(q.MustAs(testrig.Bob, "whoami", "--json")), &w); err != nil ||
+	if err := json.Unmarshal([]byte(q.MustRunAs(testrig.Bob, "whoami", "--json")), &w); err != nil ||
 		w.UID != testrig.Bob.Uid ||
 		w.Right != "submit" || !slices.Equal(w.Rights, []string{"read", "submit"}) || w.JobsRunAs != "root" {
 		t.Errorf("whoami: %+v, %v", w, err)
@@ -180,7 +180,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	if len(w.Groups) != 2 || w.Groups[0].GID != 61298 || w.Groups[1].GID != 61299 {
 		t.Errorf("the groups of whoami: %v", w.Groups)
 	}
-	if text := q.MustAs(testrig.Outsider, "whoami"); !strings.Contains(text, "none") ||
+	if text := q.MustRunAs(testrig.Outsider, "whoami"); !strings.Contains(text, "none") ||
 		!strings.Contains(text, "[access]") {
 		t.Errorf("whoami of an outsider:\n%s", text)
 	}
@@ -189,7 +189,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			t.Errorf("%s stops the service: %+v", p.Name, r)
 		}
 	}
-	q.MustAs(testrig.Admin, "service", "stop")
+	q.MustRunAs(testrig.Admin, "service", "stop")
 }
 
 // Only users with the required right see the output, command and input of a job. For other users, responses and
@@ -198,10 +198,12 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
-	q.MustAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
+	q.MustRunAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env",
+		"SECRET="+value, "--stdin", word,
 		": "+word+"; printf c4n4ry; echo -said; exit 3")
 	q.CLI("wait", "secret")
-	q.MustAs(testrig.Alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
+	q.MustRunAs(testrig.Alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value,
+		"--", "/no/"+word)
 	q.CLI("wait", "gone")
 	readAll := func(p testrig.Person) (all string) {
 		for _, args := range [][]string{
@@ -232,10 +234,10 @@ func TestOthersJobsAreMasked(t *testing.T) {
 			t.Errorf("%s sees the output: %t\n%s", c.Name, got, all)
 		}
 	}
-	if text := q.MustAs(testrig.Reader, "list"); strings.Count(text, "(hidden)") != 2 {
+	if text := q.MustRunAs(testrig.Reader, "list"); strings.Count(text, "(hidden)") != 2 {
 		t.Errorf("the table of a reader:\n%s", text)
 	}
-	if text := q.MustAs(testrig.Operator, "show", "secret", "--json", "--full"); !strings.Contains(text,
+	if text := q.MustRunAs(testrig.Operator, "show", "secret", "--json", "--full"); !strings.Contains(text,
 		`"SECRET":"***"`) ||
 		!strings.Contains(text, `"hidden":["env"]`) {
 		t.Errorf("show by an operator: %s", text)
@@ -246,7 +248,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if log := q.LogText(); strings.Contains(log, "c4n4ry") {
 		t.Errorf("the service's log contains the secret:\n%s", log)
 	}
-	q.MustAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
+	q.MustRunAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("runs").State == "processing" })
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -264,15 +266,15 @@ func TestOthersJobsAreMasked(t *testing.T) {
 func TestActionsAreAudited(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
-	w := func(id string) { q.MustAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
+	w := func(id string) { q.MustRunAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {
-		q.MustAs(testrig.Alice, "enqueue", "--id", id, "echo begun; sleep 600")
+		q.MustRunAs(testrig.Alice, "enqueue", "--id", id, "echo begun; sleep 600")
 		q.WaitUntil(id+" runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	}
 	var want []string
 	does := func(p testrig.Person, words string, audited ...string) {
 		t.Helper()
-		q.MustAs(p, strings.Fields(words)...)
+		q.MustRunAs(p, strings.Fields(words)...)
 		for _, a := range audited {
 			want = append(want, fmt.Sprintf("%d %s", p.Uid, a))
 		}
@@ -286,7 +288,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Alice, "cancel a", "cancel a")
 	does(testrig.Operator, "retry a", "retry a")
 	does(testrig.Admin, "show a", "show a environment")
-	q.MustAs(testrig.Alice, "wait", "a") // the retried job must have run
+	q.MustRunAs(testrig.Alice, "wait", "a") // the retried job must have run
 	does(testrig.Alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
@@ -324,7 +326,7 @@ func TestActionsAreAudited(t *testing.T) {
 		PeerPID                        int `json:"peer_pid"`
 	}
 	var got []string
-	for line := range strings.Lines(q.MustAs(testrig.Admin, "events", "--audit", "--jsonl")) {
+	for line := range strings.Lines(q.MustRunAs(testrig.Admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
 		if e.User == "root" && e.Verb == "show" { // the test itself caused this row
@@ -342,14 +344,15 @@ func TestActionsAreAudited(t *testing.T) {
 		t.Errorf("got\n%s\n\nwant\n%s", sorted(got), sorted(want))
 	}
 	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Operator, testrig.Admin} {
-		if text := q.MustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
+		if text := q.MustRunAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) ||
+			strings.Contains(text, `"verb"`) {
 			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
 		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Stderr, "audit") {
 			t.Errorf("%s, events --event audit: %+v", p.Name, r)
 		}
 	}
-	if text := q.MustAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
+	if text := q.MustRunAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
 		fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", testrig.Operator.Uid)) {
 		t.Errorf("events --audit --event audit:\n%s", text)
 	}

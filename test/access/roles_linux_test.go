@@ -7,9 +7,9 @@ import (
 
 // roles contains the functions of helper processes, by the environment variable that selects them.
 var roles = map[string]func() int{
-	abuserRole: runAttacks,
-	callerRole: func() int {
-		fmt.Fprintln(os.Stderr, unusualCaller())
+	abuserRoleVar: runAttacks,
+	callerRoleVar: func() int {
+		fmt.Fprintln(os.Stderr, execAsUnusualCaller())
 		return 1
 	},
 }

@@ -20,7 +20,7 @@ import (
 // group ids of that user, no capabilities, and cannot switch to root. It has that user's home directory and
 // environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		got := q.RunJobAs(
 			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
@@ -55,7 +55,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 // may read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
 		if err := os.Chmod(p, 0o755); err != nil {
@@ -99,7 +99,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
 		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
 	} {
-		id := q.MustAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+		id := q.MustRunAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
 		if j.State != "dead" || (testrig.OrMinusOne(j.ExitCode) != 126 && testrig.OrMinusOne(j.ExitCode) != 127) ||
@@ -124,7 +124,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 // descriptors of the runner.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
 	private := filepath.Join(base, "private")
 	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
@@ -154,7 +154,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
-		id := q.MustAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
+		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
 		if j.State != "dead" || j.Output != "" {
@@ -166,7 +166,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 // Only the submitter can open the file with a job's input. If its mode admitted other users, another user's job
 // could open it through a descriptor of the runner, if both jobs start at the same time.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("mode, owner and content of the input are %q, want a file that other users cannot read", got)
@@ -176,9 +176,9 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 // If an admin has changed the account of a job, the owner of the job cannot change what the job
 // runs. This also holds if the owner was an admin when the job was enqueued.
 func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
-	q.MustAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.MustRunAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
 	q.MustCLI("edit", id, `{"user":"news"}`)
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
 		{`{"argv":["id"],"command":null}`}} {
@@ -187,9 +187,9 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 			t.Errorf("edit %v of the user's own job that runs as another user: %+v, want an error", set, r)
 		}
 	}
-	q.MustAs(testrig.DaemonUser, "edit", id, "--priority", "7")
+	q.MustRunAs(testrig.DaemonUser, "edit", id, "--priority", "7")
 	q.MustCLI("edit", id, "--cwd", "/", "--delay", "0s")
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if got := strings.TrimSpace(q.Show(id).Output); got != "news" {
 		t.Errorf("the job printed %q, want the output of the command from before the refused edits", got)
 	}
@@ -199,7 +199,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 // jobs of root, and of accounts that the policy does not name, when they are enqueued. The error
 // names the policy file and how to change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]testrig.Result{
 		"root":               q.CLI("enqueue", "true"),
 		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
@@ -227,7 +227,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 	// The runner checks the policy itself. A compromised service therefore cannot start jobs that
 	// the policy forbids.
-	delayedJob := q.MustAs(testrig.DaemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
+	delayedJob := q.MustRunAs(testrig.DaemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 // With run_as = "fixed:ACCOUNT", the runner changes from root to the account before it accepts messages, and
 // all jobs run as the account.
 func TestFixedAccount(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		if got := q.RunJobAs(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
 			t.Errorf("the job of %s ran as %q", p.Name, got)
@@ -265,7 +265,7 @@ func TestFixedAccount(t *testing.T) {
 
 // With run_as = "service", root's runner runs all jobs as the service's account.
 func TestServiceAccountByRootsRunner(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = games\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = games\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
 	}
@@ -274,7 +274,7 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 // If the policy does not name the service's account, jobs for that account are refused when they are
 // enqueued, because they could never run.
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]testrig.Result{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
 		"root": q.CLI("enqueue", "true")} {
 		if r.Code != 5 || !strings.Contains(r.Stderr, "jobs may not run as games, the service's account") ||

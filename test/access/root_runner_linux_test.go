@@ -26,10 +26,10 @@ import (
 // The service can read the files of root's runners, but only root can change them. Only the service can
 // connect to the sockets of these runners.
 func TestModesOfRootsRunnerFiles(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	big := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
-	q.MustAs(testrig.DaemonUser, "wait", big)
-	if got := len(q.MustAs(testrig.DaemonUser, "logs", big)); got != 200000 {
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	big := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.MustRunAs(testrig.DaemonUser, "wait", big)
+	if got := len(q.MustRunAs(testrig.DaemonUser, "logs", big)); got != 200000 {
 		t.Errorf("%d bytes of output, want 200000", got)
 	}
 	err := filepath.Walk(q.RootRunnerDir, func(path string, info os.FileInfo, err error) error {
@@ -69,8 +69,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 // When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The next
 // runner of root ends them. The jobs run again, and the directory of the dead runner is removed.
 func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		stray = strings.TrimSpace(q.MustCLI("logs", id))
@@ -99,9 +99,9 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 // root deletes the output. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	files := func() []string {
 		list, _ := filepath.Glob(q.RootRunnerDir + "/output/*")
 		return list
@@ -112,7 +112,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work,
 	// such as deletions.
 	triggerPending := func() {
-		q.CLI("wait", q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+		q.CLI("wait", q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
 	for _, pid := range q.RunnerPids() {
 		syscall.Kill(pid, syscall.SIGSTOP)
@@ -126,11 +126,11 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 
 // Jobs of root's runners survive the death of the service, like all other jobs.
 func TestRootsRunnerOutlivesTheService(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	pid := q.Show(id).PID
 	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
@@ -143,7 +143,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if j := q.Show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
 		t.Errorf("the job that outlived the service: %+v", j)
 	}
@@ -159,12 +159,12 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 // first. Therefore the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	dir := t.TempDir()
 	if err := os.Chown(dir, testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid); err != nil {
@@ -192,7 +192,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("the job of the first service: %+v", j)
 	}
@@ -207,14 +207,14 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // outputs and the next start of the service return in time.
 func TestFixedAccountCannotBlockService(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.RootRunnerDir + "/as-mail"
 	big := func() string {
-		return q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+		return q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	}
 	keptJob, first := big(), big()
-	q.MustAs(testrig.DaemonUser, "wait", keptJob, first)
-	q.MustAs(testrig.DaemonUser, "logs", first)
+	q.MustRunAs(testrig.DaemonUser, "wait", keptJob, first)
+	q.MustRunAs(testrig.DaemonUser, "logs", first)
 	outputs, err := filepath.Glob(mails + "/output/*")
 	if err != nil || len(outputs) != 2 {
 		t.Fatalf("outputs %v, %v", outputs, err)
@@ -234,7 +234,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 		`mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
 		t.Fatalf("the job printed %q", got)
 	}
-	lockingJob := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	lockingJob := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
 	q.WaitUntil("the job has the lock", 20*time.Second, func() bool {
 		return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil
 	})
@@ -248,7 +248,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if j := q.Show(lockingJob); j.State != "processing" {
 		t.Errorf("the job with the lock: %+v", j)
 	}
-	q.MustAs(testrig.DaemonUser, "cancel", lockingJob)
+	q.MustRunAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
 // If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the stopped runner
@@ -256,9 +256,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 // that runner dies, the processes of its jobs are ended before the jobs count as lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.MustCLI("worker", "scale", "2")
-	bad := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+	bad := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
 	q.WaitUntil("the runner is stopped", 20*time.Second, func() bool {
@@ -269,7 +269,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		}
 		return runner != 0
 	})
-	other := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "true")
+	other := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "true")
 	q.WaitUntil("another job runs in another runner", 30*time.Second, func() bool {
 		return q.Show(other).State == "completed"
 	})
@@ -301,7 +301,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustCLI("worker", "scale", "6")
 	bad := q.MustCLI("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s",
 		`exec perl -e 'while(1){kill "STOP",-1}'`)
@@ -333,7 +333,7 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 // that the first user's jobs have left behind.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustCLI("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.Bin), "leased")
 	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
@@ -396,7 +396,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 // child of the runner's main thread. While /proc lists a child of that thread, the runner searches for orphans
 // after each job, which costs more than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.RunnerPid()
 	watchdog := func() int {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
@@ -423,7 +423,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("with the new watchdog a job ran as %q", got)
 	}
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
 	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	last := watchdog()
 	q.Kill() // the watchdog, not the service, must end the processes of the runner
@@ -437,7 +437,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 
 // If a runner of root cannot start, the service reports the reason, keeps running and tries again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.RootRunnerDir + "/output"
 	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -459,7 +459,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 // The first service determines the group that may read the directory of root's runners. A later
 // request with another group does not change it, even if root sends the request.
 func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.KillRunners()
 	c, err := net.Dial("unix", filepath.Join(q.RootRunnerDir, "spawn.sock"))
 	if err != nil {
@@ -482,7 +482,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 // Some limits can only be set by a process for itself. The runner sets them with the rights of the job's
 // account: a limit that the account may set is applied, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
 		"512M",
 		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(
@@ -490,7 +490,7 @@ func TestLimitsAreSetByTheAccount(t *testing.T) {
 		t.Errorf("uid, nice value, limits and descriptors of the job: %q", got)
 	}
 	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
-		id := q.MustAs(testrig.DaemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
+		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		if j := q.Show(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
 			t.Errorf("%s %s: %+v", field, value, j)

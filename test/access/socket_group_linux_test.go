@@ -21,7 +21,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o660 || info.Sys().(*syscall.Stat_t).Gid != 61298 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	q.MustAs(testrig.Bob, "enqueue", "true")
+	q.MustRunAs(testrig.Bob, "enqueue", "true")
 	for _, p := range []testrig.Person{testrig.Alice, testrig.Outsider} {
 		r := q.RunAs(p, "enqueue", "true")
 		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only members of the group 61298 may use it; "+

@@ -37,16 +37,16 @@ func newTmpdir(t *testing.T) string {
 	return path
 }
 
-func fileNames(t *testing.T, dir string) (list []string) {
+func fileNames(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		list = append(list, e.Name())
+		names = append(names, e.Name())
 	}
-	return list
+	return names
 }
 
 // tmpdirOf runs a job that leaves a file in its private directory, and returns the path of the directory.
@@ -172,8 +172,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 // A service that uses root's runners does not start if its own settings contain job_tmpdir.
 // Otherwise the service would choose where root writes.
 func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
-	q, rules := testrig.PrepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
-	q.Launcher(rules)
+	q, rules := testrig.PrepareRootRunners(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
+	q.StartLauncher(rules)
 	err := q.TryStart("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
 		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: this setting has no effect if root starts the runners; remove it here, and set it in " + rules
@@ -264,14 +264,14 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n",
 		"fixed": "run_as = \"fixed:daemon\"\n"} {
 		t.Run(name, func(t *testing.T) {
-			q := testrig.StartRooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
+			q := testrig.StartWithRootRunners(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
 			checkTmpdirRefused(q, filepath.Dir(dir))
 			got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/",
 				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)
 			}
-			lostJob := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+			lostJob := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 				`touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
 			q.WaitUntil("the job to lose runs", 20*time.Second, func() bool {
 				return strings.Contains(q.Show(lostJob).Output, "up")

@@ -22,9 +22,9 @@ import (
 // agent is a client of the Model Context Protocol, built with the official SDK. It acts as an AI agent.
 type agent struct {
 	*testing.T
-	session  *mcp.ClientSession
-	outputs  map[string]*jsonschema.Schema       // schemas of the tools' structured results, by tool
-	progress chan mcp.ProgressNotificationParams // received notifications
+	session       *mcp.ClientSession
+	outputSchemas map[string]*jsonschema.Schema       // schemas of the tools' structured results, by tool
+	notifications chan mcp.ProgressNotificationParams // received notifications
 }
 
 // newAgent starts an MCP server with cmd and connects an agent to it.
@@ -32,8 +32,7 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 	t.Helper()
 	progress := make(chan mcp.ProgressNotificationParams, 100)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context,
-			r *mcp.ProgressNotificationClientRequest) {
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			progress <- *r.Params
 		},
 	})
@@ -48,7 +47,7 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 		t.Fatal(err)
 	}
 	for _, tool := range list.Tools {
-		a.outputs[tool.Name] = compiledSchema(t, "output-"+tool.Name, tool.OutputSchema)
+		a.outputSchemas[tool.Name] = compiledSchema(t, "output-"+tool.Name, tool.OutputSchema)
 	}
 	return a
 }
@@ -101,28 +100,28 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. If fails is false, the call must succeed. If fails is true, the
-// call must fail.
-func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
+// call calls a tool and returns its result. If wantError is false, the call must succeed. If wantError is
+// true, the call must fail.
+func (a *agent) call(tool string, args map[string]any, wantError bool) (result toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
 		a.Fatalf("%s %v: %v", tool, args, err)
 	}
 	text := got.Content[0].(*mcp.TextContent).Text
-	if err := json.Unmarshal([]byte(text), &answer); err != nil || got.IsError != fails {
+	if err := json.Unmarshal([]byte(text), &result); err != nil || got.IsError != wantError {
 		a.Fatalf("%s %v: error %t, %v: %s", tool, args, got.IsError, err, text)
 	}
-	if schema := a.outputs[tool]; schema != nil {
+	if schema := a.outputSchemas[tool]; schema != nil {
 		if err := schema.Validate(got.StructuredContent); err != nil {
 			a.Errorf("%s %v: the structured result does not conform to its schema: %v", tool, args, err)
 		}
 	}
-	return answer
+	return result
 }
 
-// params contains the arguments of a tool.
-type params = map[string]any
+// toolArgs contains the arguments of a tool.
+type toolArgs = map[string]any
 
 // startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol.
 // It returns the input and output of the server, and a function that waits until the server ends.
@@ -209,7 +208,7 @@ func TestMCP(t *testing.T) {
 	if got, want := reads.toolNames(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
 	}
-	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" ||
+	if got := reads.call("enqueue", toolArgs{"command": "true"}, true); got.Code != "denied" ||
 		!strings.Contains(got.Error, "--write") {
 		t.Errorf("enqueue without --write: %+v", got)
 	}
@@ -223,60 +222,60 @@ func TestMCP(t *testing.T) {
 	if got := a.toolNames(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)
 	}
-	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
+	outcome := a.call("run_and_wait", toolArgs{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
 	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" ||
 		outcome.Stderr != "oops\n" || outcome.Error == "" {
 		t.Errorf("outcome of run_and_wait: %+v", outcome)
 	}
-	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
+	slow := a.call("run_and_wait", toolArgs{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
 	if !slow.TimedOut || slow.State == "completed" {
 		t.Errorf("a command that takes longer than wait: %+v", slow)
 	}
-	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
+	if got := a.call("cancel", toolArgs{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
 		t.Errorf("cancelled %+v", got)
 	}
-	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}},
+	first := a.call("enqueue", toolArgs{"command": "echo " + strings.Repeat("x", 5000), "labels": toolArgs{"of": "test"}},
 		false)
-	second := a.call("enqueue", params{"command": "true", "delay": "1h"}, false)
-	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
+	second := a.call("enqueue", toolArgs{"command": "true", "delay": "1h"}, false)
+	waited := a.call("wait", toolArgs{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
 	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) ||
 		!waited.TimedOut {
 		t.Errorf("waited: %+v", waited)
 	}
-	if got := a.call("why", params{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
+	if got := a.call("why", toolArgs{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
 		t.Errorf("why: %+v", got)
 	}
-	list := a.call("list", params{"label": params{"of": "test"}}, false)
+	list := a.call("list", toolArgs{"label": toolArgs{"of": "test"}}, false)
 	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
 		t.Errorf("list: %+v", list)
 	}
-	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
+	if got := a.call("list", toolArgs{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
 		len(got.Jobs[0].Command) < 5000 {
 		t.Errorf("list with full = true: %d jobs", len(got.Jobs))
 	}
-	if got := a.call("logs", params{"id": first.ID}, false); len(got.Stdout) != 5001 {
+	if got := a.call("logs", toolArgs{"id": first.ID}, false); len(got.Stdout) != 5001 {
 		t.Errorf("logs: %d bytes", len(got.Stdout))
 	}
-	if got := a.call("show", params{"id": first.ID, "full": true}, false); got.Spec == nil {
+	if got := a.call("show", toolArgs{"id": first.ID, "full": true}, false); got.Spec == nil {
 		t.Errorf("show with full = true: %+v", got)
 	}
-	if got := a.call("retry", params{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
+	if got := a.call("retry", toolArgs{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
 		t.Errorf("retried: %+v", got)
 	}
 	for _, bad := range []struct {
 		tool, code, wantText string
-		args                 params
+		args                 toolArgs
 	}{
-		{"show", "not_found", "nosuch", params{"id": "nosuch"}},
-		{"list", "invalid", "user: unknown parameter", params{"user": "root"}},
-		{"list", "invalid", "limit: too large; the maximum is 200", params{"limit": 1000}},
-		{"wait", "invalid", "timeout: must be more than 0 and at most 1h", params{"id": second.ID, "timeout": "2h"}},
-		{"logs", "invalid", "follow: unknown parameter", params{"id": first.ID, "follow": true}},
-		{"enqueue", "invalid", "comand", params{"comand": "true"}},
-		{"enqueue", "invalid", "command", params{}},
-		{"cancel", "invalid", "ids: no jobs given", params{}},
-		{"cancel", "invalid", "ids: too few entries (0)", params{"ids": []string{}}},
-		{"retry", "invalid", "ids: no jobs given", params{"dry_run": true}},
+		{"show", "not_found", "nosuch", toolArgs{"id": "nosuch"}},
+		{"list", "invalid", "user: unknown parameter", toolArgs{"user": "root"}},
+		{"list", "invalid", "limit: too large; the maximum is 200", toolArgs{"limit": 1000}},
+		{"wait", "invalid", "timeout: must be more than 0 and at most 1h", toolArgs{"id": second.ID, "timeout": "2h"}},
+		{"logs", "invalid", "follow: unknown parameter", toolArgs{"id": first.ID, "follow": true}},
+		{"enqueue", "invalid", "comand", toolArgs{"comand": "true"}},
+		{"enqueue", "invalid", "command", toolArgs{}},
+		{"cancel", "invalid", "ids: no jobs given", toolArgs{}},
+		{"cancel", "invalid", "ids: too few entries (0)", toolArgs{"ids": []string{}}},
+		{"retry", "invalid", "ids: no jobs given", toolArgs{"dry_run": true}},
 	} {
 		if got := a.call(bad.tool, bad.args, true); got.Code != bad.code || !strings.Contains(got.Error, bad.wantText) {
 			t.Errorf("%s %v: %+v", bad.tool, bad.args, got)
@@ -285,7 +284,7 @@ func TestMCP(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait",
-		Arguments: params{"id": second.ID}}); err == nil {
+		Arguments: toolArgs{"id": second.ID}}); err == nil {
 		t.Error("a wait that the client cancelled got a reply")
 	}
 	a.call("list", nil, false)
@@ -303,17 +302,17 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	a := newAgent(t, q.Command("mcp", "--write"))
 	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
-	outcome := a.call("run_and_wait", params{"command": script, "tty": true}, false)
+	outcome := a.call("run_and_wait", toolArgs{"command": script, "tty": true}, false)
 	if outcome.Stdout != "100%\nend\n" {
 		t.Errorf("run_and_wait: %q", outcome.Stdout)
 	}
-	if got := a.call("logs", params{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
+	if got := a.call("logs", toolArgs{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
 		t.Errorf("logs: %q", got.Stdout)
 	}
-	if got := a.call("show", params{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
+	if got := a.call("show", toolArgs{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
 		t.Errorf("show: %q", got.Output)
 	}
-	if got := a.call("show", params{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
+	if got := a.call("show", toolArgs{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
 		t.Errorf("show with full = true: %q; want the escape sequence", got.Output)
 	}
 }
@@ -354,11 +353,11 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 			}
 		}
 		compiled := compiledSchema(t, "input-"+tool.Name, input)
-		if needs := compiled.Validate(params{}) != nil; needs != (tool.Name != "list") {
+		if needs := compiled.Validate(toolArgs{}) != nil; needs != (tool.Name != "list") {
 			t.Errorf("%s: its schema refuses {}: %t", tool.Name, needs)
 		}
 		for _, invalid := range forbidden[tool.Name] {
-			var args params
+			var args toolArgs
 			if err := json.Unmarshal([]byte(invalid), &args); err != nil {
 				t.Fatal(err)
 			}
@@ -378,7 +377,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	const n = 20
 	lines := []string{
-		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+			`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 	}
 	for i := range n {
@@ -419,9 +419,11 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	cmd := q.Command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(
-		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+			`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
+{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait",` +
+			`"arguments":{"command":"sleep 600","wait":"1h"}}}
 `)
 	started := time.Now()
 	r := testrig.RunCommand(t, cmd)
@@ -440,8 +442,8 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 // rights. A server that is started for all users shows everything that its user may see, and no more.
 func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
-	hers := strings.TrimSpace(q.MustAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
-	bobsJob := strings.TrimSpace(q.MustAs(testrig.Bob, "enqueue", "-q", "--delay", "1h", "echo his"))
+	hers := strings.TrimSpace(q.MustRunAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
+	bobsJob := strings.TrimSpace(q.MustRunAs(testrig.Bob, "enqueue", "-q", "--delay", "1h", "echo his"))
 	agentOf := func(p testrig.Person, args ...string) *agent {
 		return newAgent(t, testrig.AsPerson(q.Command(append([]string{"mcp"}, args...)...), p))
 	}
@@ -455,11 +457,11 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	for _, p := range []testrig.Person{testrig.Bob, testrig.Operator, testrig.Admin} {
 		a := agentOf(p, "--write")
 		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
-			if got := a.call(tool, params{"id": hers}, true); got.Code != "denied" {
+			if got := a.call(tool, toolArgs{"id": hers}, true); got.Code != "denied" {
 				t.Errorf("%s: %s of a job of another user: %+v", p.Name, tool, got)
 			}
 		}
-		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
+		if got := a.call("cancel", toolArgs{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
 			t.Errorf("%s: cancel of all jobs selects %+v", p.Name, got)
 		}
 		want := map[string][]string{"bob": {bobsJob}}[p.Name]
@@ -470,12 +472,12 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	if got := ids(agentOf(testrig.Operator, "--all-users").call("list", nil, false)); len(got) != 2 {
 		t.Errorf("jobs listed for all users: %v", got)
 	}
-	if got := agentOf(testrig.Bob, "--write", "--all-users").call("cancel", params{"id": hers},
+	if got := agentOf(testrig.Bob, "--write", "--all-users").call("cancel", toolArgs{"id": hers},
 		false); len(got.Refused) != 1 ||
 		got.Refused[0].Code != "denied" {
 		t.Errorf("a call that exceeds the caller's rights: %+v", got)
 	}
-	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
+	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", toolArgs{"id": hers}, false)
 	if got := q.Show(hers).State; got != "cancelled" {
 		t.Errorf("the job is %s, want cancelled", got)
 	}

@@ -16,7 +16,7 @@ import (
 // value rises with each notification, as the section "Progress" of the MCP specification requires.
 func TestMCPReportsRequestedProgress(t *testing.T) {
 	a := newAgent(t, testrig.StartQueue(t, "--workers", "2").Command("mcp", "--write"))
-	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
+	call := func(tool string, args toolArgs, token any, last float64) (got []mcp.ProgressNotificationParams) {
 		t.Helper()
 		p := &mcp.CallToolParams{Name: tool, Arguments: args}
 		if token != nil {
@@ -28,7 +28,7 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		// The SDK handles notifications separately from replies, so some may arrive after the reply.
 		for token != nil && (len(got) == 0 || got[len(got)-1].Progress < last) {
 			select {
-			case p := <-a.progress:
+			case p := <-a.notifications:
 				got = append(got, p)
 			case <-time.After(10 * time.Second):
 				return got
@@ -36,15 +36,15 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		}
 		return got
 	}
-	call("run_and_wait", params{"command": "true"}, nil, 0)
+	call("run_and_wait", toolArgs{"command": "true"}, nil, 0)
 	for _, c := range []struct {
 		tool  string
-		args  params
+		args  toolArgs
 		total float64
 	}{
-		{"run_and_wait", params{"command": "true"}, 100},
-		{"wait", params{"ids": []string{"1"}}, 100},
-		{"wait", params{"ids": []string{"1", "2"}}, 2},
+		{"run_and_wait", toolArgs{"command": "true"}, 100},
+		{"wait", toolArgs{"ids": []string{"1"}}, 100},
+		{"wait", toolArgs{"ids": []string{"1", "2"}}, 2},
 	} {
 		// The first notification that arrives has the token of this call. That shows that the
 		// earlier call without a token caused no notification.
@@ -67,7 +67,7 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "seen")
 	done := make(chan error, 1)
 	go func() {
-		p := &mcp.CallToolParams{Name: "run_and_wait", Arguments: params{
+		p := &mcp.CallToolParams{Name: "run_and_wait", Arguments: toolArgs{
 			"command": `echo 40 >"$QUEUECTL_PROGRESS"; until test -e ` + gate + `; do sleep 0.05; done`,
 		}}
 		p.SetProgressToken(1)
@@ -77,7 +77,7 @@ func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 	var got []float64
 	for len(got) == 0 || got[len(got)-1] < 100 {
 		select {
-		case p := <-a.progress:
+		case p := <-a.notifications:
 			got = append(got, p.Progress)
 		case <-time.After(20 * time.Second):
 			t.Fatalf("progress stops at %v", got)

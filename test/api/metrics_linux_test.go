@@ -242,47 +242,47 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exprs := boardQueries(t, shipped+"/grafana.json")
+	exprs := dashboardQueries(t, shipped+"/grafana.json")
 	classic := startPrometheus(b, rules)
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
 		b.WaitUntil("Prometheus reads the metrics twice while jobs end", 60*time.Second, func() bool {
 			b.MustCLI("enqueue", "-q", "true")
-			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
+			n, err := p.countSeries(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0
 		})
 		for _, expr := range exprs {
-			if n, err := p.count(expr); err != nil || n == 0 {
+			if n, err := p.countSeries(expr); err != nil || n == 0 {
 				t.Errorf("%s histograms: %s has %d results, %v", name, expr, n, err)
 			}
 		}
 	}
-	if n, err := native.count("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
+	if n, err := native.countSeries("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
 		t.Errorf("the native server has %d classic series, %v; want none, since the dashboard must not need them", n, err)
 	}
 	classic.checkRules()
 }
 
-// boardQueries returns the queries of a Grafana dashboard, with its variables replaced.
-func boardQueries(t *testing.T, path string) (exprs []string) {
+// dashboardQueries returns the queries of a Grafana dashboard, with its variables replaced.
+func dashboardQueries(t *testing.T, path string) (queries []string) {
 	t.Helper()
-	var board struct {
+	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
 	raw, err := os.ReadFile(path)
 	if err == nil {
-		err = json.Unmarshal(raw, &board)
+		err = json.Unmarshal(raw, &dashboard)
 	}
-	if err != nil || len(board.Panels) < 10 {
-		t.Fatalf("%s: %d panels, %v", path, len(board.Panels), err)
+	if err != nil || len(dashboard.Panels) < 10 {
+		t.Fatalf("%s: %d panels, %v", path, len(dashboard.Panels), err)
 	}
 	variables := strings.NewReplacer("$__rate_interval", "20s", "$instance", ".+")
-	for _, panel := range board.Panels {
+	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
-			exprs = append(exprs, variables.Replace(target.Expr))
+			queries = append(queries, variables.Replace(target.Expr))
 		}
 	}
-	return exprs
+	return queries
 }
 
 // prometheusServer is a Prometheus server that scrapes the path /metrics of the queue's page every second.
@@ -291,37 +291,37 @@ type prometheusServer struct {
 	address string
 }
 
-func startPrometheus(b *testrig.Browser, ruleFile string, flags ...string) *prometheusServer {
-	b.Helper()
-	p := &prometheusServer{b.Queue, testrig.FreeAddress(b)}
-	dir := b.TempDir()
+func startPrometheus(browser *testrig.Browser, ruleFile string, flags ...string) *prometheusServer {
+	browser.Helper()
+	p := &prometheusServer{browser.Queue, testrig.FreeAddress(browser)}
+	dir := browser.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
-		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, b.Address)
+		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, browser.Address)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
-		b.Fatal(err)
+		browser.Fatal(err)
 	}
 	cmd := exec.Command("prometheus", append(flags, "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "tsdb"), "--web.listen-address="+p.address)...)
 	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
+		browser.Fatal(err)
 	}
-	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
+	browser.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
 	return p
 }
 
 // get decodes the reply of Prometheus to a GET request.
-func (p *prometheusServer) get(path string, into any) error {
+func (p *prometheusServer) get(path string, target any) error {
 	client := http.Client{Timeout: 10 * time.Second}
 	got, err := client.Get("http://" + p.address + path)
 	if err != nil {
 		return err
 	}
 	defer got.Body.Close()
-	return json.NewDecoder(got.Body).Decode(into)
+	return json.NewDecoder(got.Body).Decode(target)
 }
 
-// count returns the number of series in the result of a query.
-func (p *prometheusServer) count(expr string) (n int, err error) {
+// countSeries returns the number of series in the result of a query.
+func (p *prometheusServer) countSeries(expr string) (n int, err error) {
 	p.Helper()
 	var answer struct {
 		Error string
@@ -337,7 +337,7 @@ func (p *prometheusServer) count(expr string) (n int, err error) {
 // checkRules waits until Prometheus has evaluated every alert rule without an error.
 func (p *prometheusServer) checkRules() {
 	p.Helper()
-	var loaded struct {
+	var reply struct {
 		Data struct {
 			Groups []struct {
 				Rules []struct{ Name, Health, LastError string }
@@ -345,14 +345,14 @@ func (p *prometheusServer) checkRules() {
 		}
 	}
 	p.WaitUntil("the rules are evaluated", 20*time.Second, func() bool {
-		err := p.get("/api/v1/rules", &loaded)
-		if err != nil || len(loaded.Data.Groups) != 1 {
+		err := p.get("/api/v1/rules", &reply)
+		if err != nil || len(reply.Data.Groups) != 1 {
 			return false
 		}
-		rules := loaded.Data.Groups[0].Rules
+		rules := reply.Data.Groups[0].Rules
 		return len(rules) > 0 && rules[len(rules)-1].Health != "unknown"
 	})
-	for _, r := range loaded.Data.Groups[0].Rules {
+	for _, r := range reply.Data.Groups[0].Rules {
 		if r.Health != "ok" {
 			p.Errorf("the rule %s: %s", r.Name, r.LastError)
 		}

@@ -31,11 +31,11 @@ func newRandomValues(seed uint64) *randomValues {
 	return &randomValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
-// oneOf returns a random entry of a list.
-func oneOf[T any](d *randomValues, list []T) T { return list[d.IntN(len(list))] }
+// oneOf returns one of the values at random.
+func oneOf[T any](d *randomValues, values []T) T { return values[d.IntN(len(values))] }
 
-// number returns the number that the schema has under a name, or fallback if it has none.
-func number(s testrig.Fields, name string, fallback float64) float64 {
+// schemaNumber returns the number that the schema has under a name, or fallback if it has none.
+func schemaNumber(s testrig.Fields, name string, fallback float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
 	}
@@ -57,9 +57,9 @@ func schemaTypes(s testrig.Fields) []string {
 	return []string{"integer"} // the schema permits any type, so use an integer
 }
 
-// value draws a value that has the type and the bounds of the schema. It ignores conditions that
+// drawValue draws a value that has the type and the bounds of the schema. It ignores conditions that
 // involve several members.
-func (d *randomValues) value(s testrig.Fields) any {
+func (d *randomValues) drawValue(s testrig.Fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return oneOf(d, list)
 	}
@@ -73,18 +73,18 @@ func (d *randomValues) value(s testrig.Fields) any {
 	case "number":
 		return d.drawNumber(s, 0.001)
 	case "string":
-		return d.text(s)
+		return d.drawText(s)
 	case "array":
-		return d.list(s)
+		return d.drawList(s)
 	}
-	return d.object(s, 0.5)
+	return d.drawObject(s, 0.5)
 }
 
 // drawNumber draws a number that a schema permits: a bound or a number near the lower bound. step is the
 // distance from an exclusive bound.
 func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
-	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
-	high := min(number(s, "maximum", 1e6), 1<<53)
+	low := schemaNumber(s, "minimum", schemaNumber(s, "exclusiveMinimum", -1e6))
+	high := min(schemaNumber(s, "maximum", 1e6), 1<<53)
 	if s["exclusiveMinimum"] != nil {
 		low += step
 	}
@@ -92,12 +92,12 @@ func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
 	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
 }
 
-func (d *randomValues) text(s testrig.Fields) string {
+func (d *randomValues) drawText(s testrig.Fields) string {
 	if s["format"] == "date-time" {
 		instant := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
 		return instant.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
 	}
-	low, high := int(number(s, "minLength", 0)), int(number(s, "maxLength", 200))
+	low, high := int(schemaNumber(s, "minLength", 0)), int(schemaNumber(s, "maxLength", 200))
 	pattern, ok := s["pattern"].(string)
 	if !ok {
 		pattern = `^[a-z é]*$`
@@ -114,10 +114,10 @@ func (d *randomValues) text(s testrig.Fields) string {
 	return strings.Repeat("a", low)
 }
 
-func (d *randomValues) list(s testrig.Fields) any {
+func (d *randomValues) drawList(s testrig.Fields) any {
 	items, _ := s["items"].(map[string]any)
-	low := number(s, "minItems", 0)
-	n := int(low) + d.IntN(int(min(4, number(s, "maxItems", 4)-low+1)))
+	low := schemaNumber(s, "minItems", 0)
+	n := int(low) + d.IntN(int(min(4, schemaNumber(s, "maxItems", 4)-low+1)))
 	first, _ := s["prefixItems"].([]any)
 	list := []any{}
 	for i := range n {
@@ -125,7 +125,7 @@ func (d *randomValues) list(s testrig.Fields) any {
 		if i < len(first) {
 			itemSchema = first[i].(map[string]any)
 		}
-		list = append(list, d.value(itemSchema))
+		list = append(list, d.drawValue(itemSchema))
 	}
 	return list
 }
@@ -137,14 +137,14 @@ var usualValues = map[string][]any{
 	"key": {"workers", "@db", "priority"},
 }
 
-// object draws an object with members that the schema describes. Each optional member has the given probability.
-func (d *randomValues) object(s testrig.Fields, probability float64) testrig.Fields {
+// drawObject draws an object with members that the schema describes. Each optional member has the given probability.
+func (d *randomValues) drawObject(s testrig.Fields, probability float64) testrig.Fields {
 	v := testrig.Fields{}
 	required, _ := s["required"].([]any)
 	properties, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		if slices.Contains(required, any(name)) || d.Float64() < probability {
-			v[name] = d.value(properties[name].(map[string]any))
+			v[name] = d.drawValue(properties[name].(map[string]any))
 			if list := usualValues[name]; list != nil && d.IntN(4) > 0 {
 				v[name] = oneOf(d, list)
 			}
@@ -155,8 +155,8 @@ func (d *randomValues) object(s testrig.Fields, probability float64) testrig.Fie
 		if names == nil {
 			names = testrig.Fields{}
 		}
-		for range max(int(number(s, "minProperties", 0)), d.IntN(3)) {
-			v[d.text(names)] = d.value(entries)
+		for range max(int(schemaNumber(s, "minProperties", 0)), d.IntN(3)) {
+			v[d.drawText(names)] = d.drawValue(entries)
 		}
 	}
 	return v
@@ -165,7 +165,7 @@ func (d *randomValues) object(s testrig.Fields, probability float64) testrig.Fie
 // drawPermitted draws parameters until the schema permits them. It returns false if it finds none.
 func (d *randomValues) drawPermitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
 	for i := range 3000 {
-		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
+		v := d.drawObject(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
 		if permits(compiled, v) {
 			return v, true
 		}
@@ -193,10 +193,10 @@ func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Sche
 			delete(changed, oneOf(d, slices.Sorted(maps.Keys(changed))))
 		case d.IntN(3) == 0:
 			name := oneOf(d, names)
-			changed[name] = d.value(properties[name].(map[string]any))
+			changed[name] = d.drawValue(properties[name].(map[string]any))
 		default:
 			name := oneOf(d, names)
-			changed[name] = d.invalidValue(properties[name].(map[string]any))
+			changed[name] = d.drawInvalid(properties[name].(map[string]any))
 		}
 		if !permits(compiled, changed) {
 			return changed, true
@@ -205,8 +205,8 @@ func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Sche
 	return nil, false
 }
 
-// invalidValue draws a value that the schema probably forbids.
-func (d *randomValues) invalidValue(s testrig.Fields) any {
+// drawInvalid draws a value that the schema probably forbids.
+func (d *randomValues) drawInvalid(s testrig.Fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
 		[]any{}, []any{nil}, []any{"", "!"}, testrig.Fields{}, testrig.Fields{"": ""}, testrig.Fields{"a=b": "c"},
@@ -289,13 +289,14 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
 			}
 			if e := requestError(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
-				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
+				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, truncatedJSON(v),
+					e.Data.Field, e.Message)
 			}
 			if v, ok = d.drawForbidden(m.Params, s, v); !ok {
 				continue
 			}
 			if e := requestError(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
-				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, asJSON(v), e)
+				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, truncatedJSON(v), e)
 			}
 		}
 	}
@@ -318,13 +319,13 @@ func isExplained(field, message string) bool {
 	}
 }
 
-// laterFault matches the start of a fault that follows another fault. The group is its field.
-var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
+// laterFaultPattern matches the start of a fault that follows another fault. The group is its field.
+var laterFaultPattern = regexp.MustCompile(`; ([a-z_]+): `)
 
 // nextFault finds the next fault in an error message with several faults. It returns the indexes of the fault
 // and of its field, like FindStringSubmatchIndex, or nil if no fault follows.
 func nextFault(message string) []int {
-	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
+	for _, found := range laterFaultPattern.FindAllStringSubmatchIndex(message, -1) {
 		// The words "see" and "example" introduce a command, not a field.
 		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
 			return found
@@ -333,8 +334,8 @@ func nextFault(message string) []int {
 	return nil
 }
 
-// asJSON returns the first 600 characters of a value as JSON.
-func asJSON(v any) string {
+// truncatedJSON returns the first 600 characters of a value as JSON.
+func truncatedJSON(v any) string {
 	raw, _ := json.Marshal(v)
 	return fmt.Sprintf("%.600s", raw)
 }
@@ -367,7 +368,7 @@ func requestError(q *testrig.Queue, method string, params testrig.Fields) *wireE
 		}
 		w.SetReadDeadline(time.Now().Add(timeout))
 		line, err := w.Reader.ReadBytes('\n')
-		var a struct {
+		var response struct {
 			Method string
 			Error  *wireError
 		}
@@ -375,13 +376,13 @@ func requestError(q *testrig.Queue, method string, params testrig.Fields) *wireE
 		case err != nil && mayWait && errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		case err != nil:
-			q.Fatalf("%s %s: %v", method, asJSON(params), err)
+			q.Fatalf("%s %s: %v", method, truncatedJSON(params), err)
 		}
-		if err := json.Unmarshal(line, &a); err != nil {
+		if err := json.Unmarshal(line, &response); err != nil {
 			q.Fatal(err)
 		}
-		if a.Method == "" {
-			return a.Error
+		if response.Method == "" {
+			return response.Error
 		}
 	}
 }

@@ -20,12 +20,12 @@ type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 // schemas returns the schemas that `queuectl schema` prints, by method.
 func schemas(q *testrig.Queue) map[string]methodSchemas {
 	q.Helper()
-	var list []struct {
+	var methods []struct {
 		Method         string
 		Params, Result json.RawMessage
 		Notification   json.RawMessage `json:"tells"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("schema", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("schema", "--json")), &methods); err != nil {
 		q.Fatal(err)
 	}
 	compile := func(name string, raw json.RawMessage) *jsonschema.Schema {
@@ -47,7 +47,7 @@ func schemas(q *testrig.Queue) map[string]methodSchemas {
 		return s
 	}
 	all := map[string]methodSchemas{}
-	for _, m := range list {
+	for _, m := range methods {
 		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params),
 			compile("notification-"+m.Method, m.Notification), compile("result-"+m.Method, m.Result)}
 	}

@@ -63,18 +63,18 @@ func (r *traceReceiver) record(data *traces.TracesData) {
 }
 
 // waitSpans waits for n spans of a job and returns them.
-func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (list []*traces.Span) {
+func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (spans []*traces.Span) {
 	q.Helper()
 	q.WaitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		list = r.spans[id]
-		return len(list) >= n
+		spans = r.spans[id]
+		return len(spans) >= n
 	})
-	if len(list) != n {
-		q.Errorf("%s has %d spans, want %d", id, len(list), n)
+	if len(spans) != n {
+		q.Errorf("%s has %d spans, want %d", id, len(spans), n)
 	}
-	return list
+	return spans
 }
 
 // mustWithEnv runs a queuectl command with additional variables, and requires exit code 0.
@@ -100,8 +100,8 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// parentOf returns the value of TRACEPARENT that makes a new span a child of the given one.
-func parentOf(span *traces.Span) string {
+// traceparentOf returns the value of TRACEPARENT that makes a new span a child of the given one.
+func traceparentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
@@ -131,8 +131,8 @@ func TestTraces(t *testing.T) {
 			t.Errorf("span %d is %v", i, span)
 		}
 		if got := strings.TrimSpace(q.MustCLI("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
-			parentOf(span)) || !strings.Contains(got, "vendor=1") {
-			t.Errorf("attempt %d got the trace context %q, its span is %s", i+1, got, parentOf(span))
+			traceparentOf(span)) || !strings.Contains(got, "vendor=1") {
+			t.Errorf("attempt %d got the trace context %q, its span is %s", i+1, got, traceparentOf(span))
 		}
 		if strings.Contains(span.String(), "exit 3") {
 			t.Errorf("a span contains the command: %v", span)
@@ -159,8 +159,8 @@ func TestTraces(t *testing.T) {
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
 		hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("the service that adopted the job reported the span %v", span)
-	} else if parent := q.MustCLI("logs", "adopted"); parent != parentOf(span) {
-		t.Errorf("the job got the trace context %s, its span is %s", parent, parentOf(span))
+	} else if parent := q.MustCLI("logs", "adopted"); parent != traceparentOf(span) {
+		t.Errorf("the job got the trace context %s, its span is %s", parent, traceparentOf(span))
 	}
 	r.mu.Lock()
 	if got := r.spans["unsampled"]; got != nil {

@@ -40,21 +40,21 @@ func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 					if err != nil {
 						return
 					}
-					var r struct {
+					var request struct {
 						ID     int64  `json:"id"`
 						Method string `json:"method"`
 					}
-					if err := json.Unmarshal(line, &r); err != nil {
+					if err := json.Unmarshal(line, &request); err != nil {
 						t.Errorf("the client sent %s: %v", line, err)
 						return
 					}
-					members, knows := o[r.Method]
+					members, knows := o[request.Method]
 					if !knows {
-						members = `"error":{"code":-32601,"message":"there is no method \"` + r.Method +
+						members = `"error":{"code":-32601,"message":"there is no method \"` + request.Method +
 							`\"","data":{"code":"unsupported","since":"2.0"}}`
 					}
 					fmt.Fprintf(c, "%s\n", strings.ReplaceAll(`{"jsonrpc":"2.0","trace":{"a":[1]},"id":ID,`+members+`}`, "ID",
-						fmt.Sprint(r.ID)))
+						fmt.Sprint(request.ID)))
 				}
 			})
 		}

@@ -28,8 +28,8 @@ func checkClosed(w *testrig.Wire, name string, timeout time.Duration) {
 // nestedArrays returns the JSON text of n nested arrays.
 func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// refusals lists invalid lines and the error that the service returns for each.
-var refusals = []struct {
+// invalidLines lists invalid lines and the error that the service returns for each.
+var invalidLines = []struct {
 	name, line string
 	code       string
 	number     int // error code of JSON-RPC
@@ -105,7 +105,7 @@ func TestWireRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	fine := q.Dial()
 	fine.Enqueue(testrig.Fields{"id": "taken", "command": "true"})
-	for _, c := range refusals {
+	for _, c := range invalidLines {
 		w := q.Dial()
 		// Write in a goroutine, because the service may close the connection before it has read the
 		// whole line.

@@ -16,14 +16,14 @@ import (
 )
 
 // completions returns the completions for args. The last element of args is the incomplete word.
-func completions(q *testrig.Queue, args ...string) (list []string) {
+func completions(q *testrig.Queue, args ...string) (candidates []string) {
 	q.Helper()
 	for line := range strings.Lines(q.MustCLI(append([]string{"__complete"}, args...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
-			list = append(list, name)
+			candidates = append(candidates, name)
 		}
 	}
-	return list
+	return candidates
 }
 
 // Shells can complete commands, states, settings, and flags that have a fixed set of values. They complete the

@@ -222,9 +222,9 @@ func (h *docsHome) checkSession(block string) {
 	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
 		for strings.HasSuffix(line, "\\") { // the command continues on the next line
-			var next string
-			next, want, _ = strings.Cut(want, "\n")
-			line += "\n" + next
+			var nextLine string
+			nextLine, want, _ = strings.Cut(want, "\n")
+			line += "\n" + nextLine
 		}
 		if got := h.run(line); !testrig.MatchesOutput(got, want) {
 			h.Errorf("$ %s\ngot:\n%s\nthe page shows:\n%s", line, got, want)

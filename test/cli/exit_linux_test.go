@@ -45,16 +45,16 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.MustCLI("cancel", "job0", "job3")
 }
 
-// publicPath sets PATH to directories that every user may search. With other directories in PATH, a missing
+// publicPathVariable sets PATH to directories that every user may search. With other directories in PATH, a missing
 // program could be reported as inaccessible.
-const publicPath = "PATH=/usr/bin:/bin"
+const publicPathVariable = "PATH=/usr/bin:/bin"
 
 // killedExitCode is the exit code of a job that was killed. killedText is the text that `queuectl run` prints
 // about it.
 const killedExitCode, killedText = 137, "signal 9"
 
-// platformEnds lists ways to end that are possible only on Linux.
-var platformEnds = []jobEnd{
+// platformJobEnds lists ways to end that are possible only on Linux.
+var platformJobEnds = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"},

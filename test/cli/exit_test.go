@@ -49,13 +49,13 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 }
 
 // waitExit checks the exit code of the command and returns what it printed.
-func (f *follower) waitExit(t *testing.T, code int) string {
+func (f *follower) waitExit(t *testing.T, exitCode int) string {
 	t.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
 	defer timer.Stop()
 	f.Wait()
-	if got := f.ProcessState.ExitCode(); got != code {
-		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, code, f.stderr.String())
+	if got := f.ProcessState.ExitCode(); got != exitCode {
+		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, exitCode, f.stderr.String())
 	}
 	return f.stderr.String()
 }
@@ -96,8 +96,8 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	}
 }
 
-// betweenAttempts matches the line that `queuectl run` prints after a failed attempt that will be retried.
-var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
+// retryLinePattern matches the line that `queuectl run` prints after a failed attempt that will be retried.
+var retryLinePattern = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
 // If a job is removed while `queuectl run` or `queuectl wait` follows it, the command reports that the job does
 // not exist.
@@ -296,10 +296,10 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 
 // jobEnd is one way in which a job ends, with the expected results.
 type jobEnd struct {
-	args   string
-	code   int
-	reason string // reason stored with the job
-	stderr string // text that `queuectl run` prints to stderr, in addition to the job's stderr
+	args     string
+	exitCode int
+	reason   string // reason stored with the job
+	stderr   string // text that `queuectl run` prints to stderr, in addition to the job's stderr
 }
 
 // Each way in which a job ends has its own exit code. `queuectl run` and `queuectl wait` exit with that code,
@@ -326,30 +326,31 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/dir -- true", 126, "not_runnable", "/no/such/dir"},
 		{"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
-	}, platformEnds...) {
+	}, platformJobEnds...) {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
 			asRun, asWait := submitCommand(q, "run", c.args), submitCommand(q, "run -d", c.args)
 			detached := testrig.RunCommand(t, asWait)
 			id := strings.TrimSpace(detached.Stdout)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
-			if r := q.CLI("wait", id); r.Code != c.code || r.Stdout != "" || (c.code == 0) != (r.Stderr == "") || c.code != 0 &&
-				!line.MatchString(r.Stderr) {
-				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
+			if r := q.CLI("wait", id); r.Code != c.exitCode || r.Stdout != "" || (c.exitCode == 0) != (r.Stderr == "") ||
+				c.exitCode != 0 && !line.MatchString(r.Stderr) {
+				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.exitCode)
 			}
-			if r := q.CLI("wait", "-q", id); r.Code != c.code || r.Stdout+r.Stderr != "" {
-				t.Errorf("wait -q: %+v, want code %d and no output", r, c.code)
+			if r := q.CLI("wait", "-q", id); r.Code != c.exitCode || r.Stdout+r.Stderr != "" {
+				t.Errorf("wait -q: %+v, want code %d and no output", r, c.exitCode)
 			}
-			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.code {
-				t.Errorf("wait after the end: %+v, want code %d", r, c.code)
+			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.exitCode {
+				t.Errorf("wait after the end: %+v, want code %d", r, c.exitCode)
 			}
 			if j := q.Show(id); j.Reason != c.reason {
 				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
 			}
 			r := testrig.RunCommand(t, asRun)
-			r.Stderr = betweenAttempts.ReplaceAllString(r.Stderr, "")
-			if r.Code != c.code || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && c.reason == "" && r.Stderr != "" {
-				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.stderr)
+			r.Stderr = retryLinePattern.ReplaceAllString(r.Stderr, "")
+			if r.Code != c.exitCode || !strings.Contains(r.Stderr, c.stderr) ||
+				c.stderr == "" && c.reason == "" && r.Stderr != "" {
+				t.Errorf("run: %+v, want code %d, %q", r, c.exitCode, c.stderr)
 			}
 		})
 	}
@@ -366,6 +367,6 @@ func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	}
 	cmd := q.Command()
 	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.Bin), "--dir", q.Dir, verb, line}, " "))
-	shell.Env, shell.Dir = append(cmd.Env, publicPath), cmd.Dir
+	shell.Env, shell.Dir = append(cmd.Env, publicPathVariable), cmd.Dir
 	return shell
 }

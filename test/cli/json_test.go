@@ -88,7 +88,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 				if jsonl {
 					flag = "--jsonl"
 				}
-				got := q.CLI(append([]string{flag}, fieldsOf(line)...)...)
+				got := q.CLI(append([]string{flag}, splitWords(line)...)...)
 				values, ok := jsonValues(got.Stdout)
 				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.Stdout, "\n") != len(values) {
 					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.Code, len(values), got.Stdout, got.Stderr)
@@ -116,8 +116,8 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 	}
 }
 
-// fieldsOf splits a line into words and replaces ~ by a space.
-func fieldsOf(line string) []string {
+// splitWords splits a line into words and replaces ~ by a space.
+func splitWords(line string) []string {
 	words := strings.Fields(line)
 	for i, w := range words {
 		words[i] = strings.ReplaceAll(w, "~", " ")
@@ -127,28 +127,28 @@ func fieldsOf(line string) []string {
 
 // jsonValues parses a text that consists of JSON values. ok is false if the text contains anything
 // else.
-func jsonValues(text string) (list []any, ok bool) {
+func jsonValues(text string) (values []any, ok bool) {
 	d := json.NewDecoder(strings.NewReader(text))
 	for {
 		var v any
 		switch err := d.Decode(&v); err {
 		case nil:
-			list = append(list, v)
+			values = append(values, v)
 		case io.EOF:
-			return list, true
+			return values, true
 		default:
-			return list, false
+			return values, false
 		}
 	}
 }
 
 // recordJobMembers finds the jobs in v, the output of a command. It stores the names of their members by command,
 // and requires that all jobs have the same members. It skips the members that only some jobs have.
-func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
+func recordJobMembers(t *testing.T, command string, v any, memberNames map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
 		for _, one := range list {
-			recordJobMembers(t, command, one, keys)
+			recordJobMembers(t, command, one, memberNames)
 		}
 		return
 	}
@@ -167,10 +167,10 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	}
 	slices.Sort(names)
 	all := strings.Join(names, " ")
-	if previous := keys[command]; previous != "" && previous != all {
+	if previous := memberNames[command]; previous != "" && previous != all {
 		t.Errorf("%s: jobs have different members, %q and %q", command, previous, all)
 	}
-	keys[command] = all
+	memberNames[command] = all
 }
 
 // If `queuectl wait` is used with a selection, it prints each job as a JSON line when the job ends, not at the

@@ -78,7 +78,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 			t.Errorf("the refused command created %s (%v)", name, err)
 		}
 	}
-	if r := testrig.RunCommand(t, commandWith(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
+	if r := testrig.RunCommand(t, commandWithVariable(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
 		r.Stderr != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's "+
 			"socket\n" {
 		t.Errorf("status with a file in QUEUECTL_SOCKET: %+v", r)
@@ -89,16 +89,16 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 // user.
 func runInDir(q *testrig.Queue, line string) testrig.Result {
 	q.Helper()
-	cmd := commandWith(q, "", strings.Fields(line)...)
+	cmd := commandWithVariable(q, "", strings.Fields(line)...)
 	if os.Geteuid() == 0 {
 		testrig.AsPerson(cmd, testrig.Outsider)
 	}
 	return testrig.RunCommand(q, cmd)
 }
 
-// commandWith returns a command that runs the program without --dir, in the queue's directory and
+// commandWithVariable returns a command that runs the program without --dir, in the queue's directory and
 // with one additional variable.
-func commandWith(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
+func commandWithVariable(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, args...)
 	cmd.Dir = q.Dir
 	cmd.Env = []string{"HOME=" + q.Dir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", variable}

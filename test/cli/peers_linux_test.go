@@ -15,17 +15,17 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// peer is a tool that runs a file of commands, four at a time. If it is killed, a second call continues the
+// peerTool is a tool that runs a file of commands, four at a time. If it is killed, a second call continues the
 // work.
-type peer struct {
+type peerTool struct {
 	name  string
 	args  []string
 	stdin string // file for its stdin; "" for none
 }
 
-// peers returns the compared tools, with the flags that continue an interrupted run.
-func peers(p *testrig.PrivateRun) []peer {
-	return []peer{
+// peerTools returns the compared tools, with the flags that continue an interrupted run.
+func peerTools(p *testrig.PrivateRun) []peerTool {
+	return []peerTool{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
 			"commands"}, ""},
@@ -34,7 +34,7 @@ func peers(p *testrig.PrivateRun) []peer {
 }
 
 // command returns the command that runs the tool.
-func (w peer) command(p *testrig.PrivateRun) *exec.Cmd {
+func (w peerTool) command(p *testrig.PrivateRun) *exec.Cmd {
 	cmd := exec.Command(w.args[0], w.args[1:]...)
 	cmd.Dir = p.Work
 	cmd.Env = []string{"HOME=" + p.Work, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.Work}
@@ -64,7 +64,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 	}
 	for _, i := range []int{0, 1, 2} {
 		p := testrig.NewPrivate(t)
-		w := peers(p)[i]
+		w := peerTools(p)[i]
 		var lines strings.Builder
 		for n := range count {
 			fmt.Fprintf(&lines, "echo %d >>effects\n", n)

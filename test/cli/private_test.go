@@ -41,7 +41,7 @@ func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 
 // countRuns returns how often each job has run, by its number, and the total. Each run appends the job's number to
 // a file.
-func countRuns(p *testrig.PrivateRun) (counts map[string]int, lines int) {
+func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
 	for _, name := range files {
@@ -51,10 +51,10 @@ func countRuns(p *testrig.PrivateRun) (counts map[string]int, lines int) {
 		}
 		for line := range strings.FieldsSeq(string(raw)) {
 			counts[line]++
-			lines++
+			total++
 		}
 	}
-	return counts, lines
+	return counts, total
 }
 
 // A private run uses its own database, even if QUEUECTL_STORE names another store for services.
@@ -142,7 +142,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 // the run and returns the ids of the jobs that were reported as completed.
 func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
 	var mu sync.Mutex
-	var list []string
+	var completedIDs []string
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -159,7 +159,7 @@ func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
 				var e testrig.Event
 				if json.Unmarshal(lines.Bytes(), &e) == nil && e.State == "completed" {
 					mu.Lock()
-					list = append(list, e.ID)
+					completedIDs = append(completedIDs, e.ID)
 					mu.Unlock()
 				}
 			}
@@ -173,7 +173,7 @@ func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
 		<-ended
 		mu.Lock()
 		defer mu.Unlock()
-		return list
+		return completedIDs
 	}
 }
 
@@ -259,35 +259,35 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 
 // checkReadOnly runs commands that only read on the directory of a private run, and checks that they change no
 // file. The first job of the run has printed "said".
-func checkReadOnly(p *testrig.PrivateRun, when string, states ...string) {
+func checkReadOnly(p *testrig.PrivateRun, description string, states ...string) {
 	p.Helper()
-	before := contents(p)
-	const nothing = "; reading its files\n"
+	before := fileChecksums(p)
+	const readOnlyNotice = "; reading its files\n"
 	run := func(args ...string) string {
 		r := p.CLI(append([]string{"--dir", p.Dir}, args...)...)
 		if r.Code != 0 || !strings.HasPrefix(r.Stderr, "queuectl: no service is running for the queue in ") ||
-			!strings.HasSuffix(r.Stderr, nothing) || strings.Count(r.Stderr, "\n") != 1 {
-			p.Errorf("%s: %q: %+v", when, args, r)
+			!strings.HasSuffix(r.Stderr, readOnlyNotice) || strings.Count(r.Stderr, "\n") != 1 {
+			p.Errorf("%s: %q: %+v", description, args, r)
 		}
 		return r.Stdout
 	}
 	var jobs []testrig.Job
 	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
-		p.Fatalf("%s: %d jobs, %v", when, len(jobs), err)
+		p.Fatalf("%s: %d jobs, %v", description, len(jobs), err)
 	}
 	for i, state := range states {
 		j := jobs[len(jobs)-1-i]
 		if j.State != state || !strings.Contains(run("show", j.ID), "State:      "+state) {
-			p.Errorf("%s: job %s is %s, want %s", when, j.ID, j.State, state)
+			p.Errorf("%s: job %s is %s, want %s", description, j.ID, j.State, state)
 		}
 	}
 	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
-		p.Errorf("%s: logs printed %q, want said", when, out)
+		p.Errorf("%s: logs printed %q, want said", description, out)
 	}
 	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3",
 		"events": "ended", "list --failed": "exit 3"} {
 		if out := run(strings.Fields(args)...); !strings.Contains(out, want) {
-			p.Errorf("%s: %s printed %q, want %q", when, args, out, want)
+			p.Errorf("%s: %s printed %q, want %q", description, args, out, want)
 		}
 	}
 	code, health, next := 0, "ok", ""
@@ -298,18 +298,18 @@ func checkReadOnly(p *testrig.PrivateRun, when string, states ...string) {
 		next = "no service"
 	}
 	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Stdout, health) {
-		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
+		p.Errorf("%s: status --check: %+v, want %q", description, r, health)
 	}
 	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
-		p.Errorf("%s: status: %s", when, out)
+		p.Errorf("%s: status: %s", description, out)
 	}
-	if after := contents(p); !maps.Equal(after, before) {
-		p.Errorf("%s: the directory was changed: %v, was %v", when, after, before)
+	if after := fileChecksums(p); !maps.Equal(after, before) {
+		p.Errorf("%s: the directory was changed: %v, was %v", description, after, before)
 	}
 }
 
-// contents returns the size and checksum of each file in the directory, by path.
-func contents(p *testrig.PrivateRun) map[string]string {
+// fileChecksums returns the size and checksum of each file in the directory, by path.
+func fileChecksums(p *testrig.PrivateRun) map[string]string {
 	p.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {

@@ -91,16 +91,16 @@ func runLine(s *testrig.Shell, line string, columns int) string {
 	var b strings.Builder
 	if columns > 0 {
 		text, code := testrig.RunOnTerminal(s, cmd, columns)
-		if isTable.MatchString(line) {
+		if tableCommandPattern.MatchString(line) {
 			checkWidth(s, line, text, columns)
 		}
-		b.WriteString(normalLines(s, "", text))
+		b.WriteString(normalizeLines(s, "", text))
 		writeExitCode(&b, code)
 		return b.String()
 	}
 	r := testrig.RunCommand(s, cmd)
-	b.WriteString(normalLines(s, "", r.Stdout))
-	b.WriteString(normalLines(s, "! ", r.Stderr))
+	b.WriteString(normalizeLines(s, "", r.Stdout))
+	b.WriteString(normalizeLines(s, "! ", r.Stderr))
 	writeExitCode(&b, r.Code)
 	return b.String()
 }
@@ -111,8 +111,8 @@ func writeExitCode(b *strings.Builder, code int) {
 	}
 }
 
-// isTable matches the command lines that print only a table.
-var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
+// tableCommandPattern matches the command lines that print only a table.
+var tableCommandPattern = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
 // checkWidth checks that no line of text is wider than the terminal.
 func checkWidth(s *testrig.Shell, line, text string, columns int) {
@@ -125,8 +125,9 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalLines returns a text with placeholders for times, ids and similar parts, and with a mark before each line.
-func normalLines(s *testrig.Shell, mark, text string) string {
+// normalizeLines returns a text with placeholders for times, ids and similar parts, and with prefix before each
+// line.
+func normalizeLines(s *testrig.Shell, prefix, text string) string {
 	if text == "" {
 		return ""
 	}
@@ -136,7 +137,7 @@ func normalLines(s *testrig.Shell, mark, text string) string {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(mark + line)
+		b.WriteString(prefix + line)
 	}
 	if !strings.HasSuffix(text, "\n") {
 		b.WriteString("⏎\n") // marks a last line without a newline
@@ -145,7 +146,7 @@ func normalLines(s *testrig.Shell, mark, text string) string {
 }
 
 // replacementsFor returns the replacements for texts that differ between runs or machines.
-func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
+func replacementsFor(s *testrig.Shell) (replacements []testrig.Replacement) {
 	user := testrig.UserName(s)
 	host, err := os.Hostname()
 	if err != nil {
@@ -175,7 +176,7 @@ func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
 		{regexp.QuoteMeta(host), "HOST"},
 		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
 	} {
-		list = append(list, testrig.Replacement{Find: regexp.MustCompile(n[0]), Text: n[1]})
+		replacements = append(replacements, testrig.Replacement{Find: regexp.MustCompile(n[0]), Text: n[1]})
 	}
-	return list
+	return replacements
 }

@@ -30,20 +30,20 @@ const (
 
 // enqueueControlJobs enqueues two jobs that fail. The first job has terminalControls in its command and labels,
 // and prints them on both streams. The second job has them in its directory, and therefore in its error.
-func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, lost string) {
+func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (printingID, badDirID string) {
 	t.Helper()
 	// The bytes after terminalControls cannot be part of JSON.
 	file := q.WriteFile("steering", terminalControls+"\x9b2J\x00\n")
-	loud = w.Enqueue(testrig.Fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file +
+	printingID = w.Enqueue(testrig.Fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file +
 		" >&2; exit 3",
 		"labels": testrig.Fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
-	lost = w.Enqueue(testrig.Fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
+	badDirID = w.Enqueue(testrig.Fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
 		"max_retries": 0})
-	w.WaitEnded(loud)
-	if j := w.WaitEnded(lost); !strings.Contains(j.Error, terminalControls) {
+	w.WaitEnded(printingID)
+	if j := w.WaitEnded(badDirID); !strings.Contains(j.Error, terminalControls) {
 		t.Fatalf("the error does not name the directory: %+v", j)
 	}
-	return loud, lost
+	return printingID, badDirID
 }
 
 // withEscapedReturn escapes the carriage return of terminalControls in text, unless args is a command that

@@ -63,17 +63,17 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until ok returns true for the lines that the pane shows. Errors contain the condition.
-func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
+// waitScreen waits until isExpected returns true for the lines that the pane shows. Errors contain the condition.
+func (p *pane) waitScreen(condition string, isExpected func(lines []string) bool) {
 	p.Helper()
-	var last []string
+	var lastLines []string
 	for deadline := time.Now().Add(
 		testrig.TimeoutFactor * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if last = p.lines(); ok(last) {
+		if lastLines = p.lines(); isExpected(lastLines) {
 			return
 		}
 	}
-	p.Fatalf("not within 10s: %s; the window shows:\n%s", condition, strings.Join(last, "\n"))
+	p.Fatalf("not within 10s: %s; the window shows:\n%s", condition, strings.Join(lastLines, "\n"))
 }
 
 func (p *pane) waitText(text string) {
@@ -163,7 +163,8 @@ func (p *pane) terminalState() string {
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := testrig.StartQueue(t)
 	q.MustCLI("config", "set", "max_retries", "0")
-	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
+	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h` +
+		`\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
 	q.WriteFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+
 		changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
 	os.Chmod(q.Path("full"), 0o700)
@@ -216,13 +217,13 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 }
 
 // barLines returns the lines that contain a progress bar.
-func barLines(lines []string) (list []string) {
+func barLines(lines []string) (bars []string) {
 	for _, l := range lines {
 		if strings.Contains(l, "%") {
-			list = append(list, l)
+			bars = append(bars, l)
 		}
 	}
-	return list
+	return bars
 }
 
 // The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. It

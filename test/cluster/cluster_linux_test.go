@@ -45,13 +45,13 @@ func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *test
 func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Queue) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
-	var list []*testrig.Queue
+	var nodes []*testrig.Queue
 	for _, name := range names {
 		q := newNode(t, p, name)
 		q.Start("--workers", "2")
-		list = append(list, q)
+		nodes = append(nodes, q)
 	}
-	return p, list
+	return p, nodes
 }
 
 // nodeOf returns the node on which the last attempt of a job ran.

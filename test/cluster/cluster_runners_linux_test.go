@@ -93,7 +93,7 @@ func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 // checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped (SIGSTOP). Then
 // it repeats this after a kill of the service. The job must end within the given time, because other nodes may
 // soon run it. Afterwards it must run again.
-func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*testrig.Queue)) {
+func checkRunnerWithoutService(t *testing.T, limit time.Duration, injectFault func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
 	for i, end := range []func(){func() { a.Cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.Kill() }} {
@@ -102,7 +102,7 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 		w := a.Dial()
 		pid := w.WaitRunning(id).PID
 		end()
-		inject(a)
+		injectFault(a)
 		started := time.Now()
 		a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
 		if elapsed := time.Since(started); elapsed > limit {

@@ -25,16 +25,16 @@ import (
 // partitionTest holds three nodes, each in a separate network namespace, and the faults injected into them.
 type partitionTest struct {
 	*testing.T
-	ctx         context.Context
-	ledger      string // directory in which the jobs record their runs
-	nodes       []*partitionNode
-	mu          sync.Mutex // guards server and standby
-	server      *pgserver.Server
-	standby     *pgserver.Server
-	ackedJobs   sync.Map                 // ids of acknowledged jobs
-	faultCounts [faultKinds]atomic.Int64 // numbers of injected faults, by kind
-	starts      atomic.Int64             // number of service starts
-	faultLog    []string                 // descriptions of the injected faults; written by the goroutine of injectFaults
+	ctx           context.Context
+	ledgerDir     string // directory in which the jobs record their runs
+	nodes         []*partitionNode
+	mu            sync.Mutex // guards server and standby
+	server        *pgserver.Server
+	standby       *pgserver.Server
+	ackedJobs     sync.Map                     // ids of acknowledged jobs
+	faultCounts   [faultKindCount]atomic.Int64 // numbers of injected faults, by kind
+	serviceStarts atomic.Int64
+	faultLog      []string // descriptions of the injected faults; written by the goroutine of injectFaults
 }
 
 // partitionNode is one of the three nodes, with its network namespace.
@@ -59,7 +59,7 @@ const (
 	backendDies
 	serverCrashes
 	serverFailsOver
-	faultKinds
+	faultKindCount
 )
 
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service is stopped",
@@ -106,7 +106,7 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	for _, n := range a.nodes {
 		parts.Go(func() { a.keepServiceRunning(n) })
 		for c := range 2 {
-			parts.Go(func() { a.enqueue(n, c) })
+			parts.Go(func() { a.keepEnqueuing(n, c) })
 		}
 	}
 	parts.Go(a.injectFaults)
@@ -126,11 +126,11 @@ func (n *partitionNode) setConnected(connected bool) {
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
 	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if no such route exists
-	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
+	n.runInNamespace("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
 
-// runInside runs a program in the node's network namespace.
-func (n *partitionNode) runInside(args ...string) error {
+// runInNamespace runs a program in the node's network namespace.
+func (n *partitionNode) runInNamespace(args ...string) error {
 	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"},
 		args...)...).Run()
 }
@@ -153,8 +153,8 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		}
 	}
 	run("ip", "link", "set", "lo", "up")
-	a := &partitionTest{T: t, ledger: t.TempDir()}
-	for dir := a.ledger; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+	a := &partitionTest{T: t, ledgerDir: t.TempDir()}
+	for dir := a.ledgerDir; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o777)
 	}
 	a.server = pgserver.New(t, "listen_addresses=*", "wal_level=replica", "wal_keep_size=256MB")
@@ -186,12 +186,12 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		run("ip", "link", "set", "v"+name, "up")
 		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"},
 			{"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
-			if err := n.runInside(args...); err != nil {
+			if err := n.runInNamespace(args...); err != nil {
 				t.Fatalf("%v: %v", args, err)
 			}
 		}
-		n.Store = fmt.Sprintf(
-			"postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
+		n.Store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&"+
+			"target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
 		n.Env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
 		program := n.Bin
 		n.Bin = n.WriteFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
@@ -208,7 +208,7 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		n.mu.Lock()
 		err := n.TryStart("--workers", "12", "--keep-jobs")
 		n.mu.Unlock()
-		a.starts.Add(1)
+		a.serviceStarts.Add(1)
 		if err == nil {
 			select {
 			case err := <-n.Exit:
@@ -221,11 +221,11 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 	}
 }
 
-// enqueue enqueues jobs through one node until the test ends. It repeats each request until the
+// keepEnqueuing enqueues jobs through one node until the test ends. It repeats each request until the
 // service acknowledges it.
-func (a *partitionTest) enqueue(n *partitionNode, client int) {
+func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
-		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
+		id := fmt.Sprintf("%s%d-%d", n.name, clientNumber, i)
 		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1",
 			"--backoff-max", "200ms"}
 		body := ""
@@ -233,7 +233,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		case 0, 1:
 			args = append(args, "--lock", "two:2")
 			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo "+
-				"%[2]s >>%[1]s/over; }; ", a.ledger, id)
+				"%[2]s >>%[1]s/over; }; ", a.ledgerDir, id)
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
@@ -244,7 +244,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 			sleep = "0.1"
 		}
 		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s "+
-			">>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
+			">>%[1]s/ran; sleep %[3]s", a.ledgerDir, id, sleep)
 		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
 			cmd := n.Command(append(args, body)...)
 			out, err := cmd.CombinedOutput()
@@ -263,18 +263,18 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the backlog
-		if i >= maxOutstanding && a.ctx.Err() == nil {
-			n.Command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-maxOutstanding)).Run()
+		if i >= maxUnfinishedJobs && a.ctx.Err() == nil {
+			n.Command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, clientNumber, i-maxUnfinishedJobs)).Run()
 		}
 	}
 }
 
 // injectFaults injects one fault after another. Some faults last while later ones begin.
 func (a *partitionTest) injectFaults() {
-	var lasting sync.WaitGroup
-	defer lasting.Wait()
+	var lastingFaults sync.WaitGroup
+	defer lastingFaults.Wait()
 	undoAfter := func(n *partitionNode, d time.Duration, undo func()) {
-		lasting.Go(func() {
+		lastingFaults.Go(func() {
 			select {
 			case <-time.After(d):
 			case <-a.ctx.Done():
@@ -300,7 +300,7 @@ func (a *partitionTest) injectFaults() {
 			exec.Command("ip", "link", "set", "v"+n.name, "down").Run()
 			undoAfter(n, duration, func() { n.setConnected(true) })
 		case cutToServer:
-			n.runInside("ip", "route", "add", "blackhole", n.outerIP+"/32")
+			n.runInNamespace("ip", "route", "add", "blackhole", n.outerIP+"/32")
 			undoAfter(n, duration, func() { n.setConnected(true) })
 		case cutFromServer:
 			exec.Command("ip", "route", "add", "blackhole", n.innerIP+"/32").Run()
@@ -354,9 +354,9 @@ func (a *partitionTest) injectFaults() {
 	}
 }
 
-// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest job. Without this
+// maxUnfinishedJobs is the number of jobs that a client enqueues before it waits for its oldest job. Without this
 // bound, the clients would enqueue more jobs than the nodes can run.
-const maxOutstanding = 30
+const maxUnfinishedJobs = 30
 
 // checkOutcome waits until all jobs have ended. It compares the jobs with the acknowledged ids and with the
 // ledger, in which the jobs recorded their runs.
@@ -413,7 +413,7 @@ func (a *partitionTest) checkOutcome() {
 		}
 		return lost < 10
 	})
-	runLog, _ := os.ReadFile(a.ledger + "/ran")
+	runLog, _ := os.ReadFile(a.ledgerDir + "/ran")
 	runs := map[string]int{}
 	for id := range strings.FieldsSeq(string(runLog)) {
 		runs[id]++
@@ -425,7 +425,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 	for name, problem := range map[string]string{"twice": "ran in two trees at a time",
 		"over": "held a lock of two as the third"} {
-		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
+		if list, err := os.ReadFile(filepath.Join(a.ledgerDir, name)); err == nil {
 			a.Errorf("jobs that %s: %s", problem, list)
 			for id := range strings.FieldsSeq(string(list)) {
 				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+
@@ -447,7 +447,7 @@ func (a *partitionTest) checkOutcome() {
 			pgserver.Query(a, url, `SELECT e.* FROM queuectl.events e WHERE job = `+seq+` ORDER BY seq`))
 		a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 	}
-	a.checkRate(url)
+	a.checkRateLimit(url)
 	total := 0
 	for _, n := range runs {
 		total += n
@@ -471,30 +471,30 @@ func (a *partitionTest) checkOutcome() {
 		}
 	}
 	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s",
-		jobs, total, takeovers, interrupted, a.starts.Load(), strings.Join(report, ", "))
+		jobs, total, takeovers, interrupted, a.serviceStarts.Load(), strings.Join(report, ", "))
 	if jobs < 50 {
 		a.Errorf("only %d jobs were enqueued", jobs)
 	}
 }
 
-// checkRate checks that the jobs with the rate limit started no faster than the limit allows in any second.
-func (a *partitionTest) checkRate(url string) {
-	var starts []int64
+// checkRateLimit checks that the jobs with the rate limit started no faster than the limit allows in any second.
+func (a *partitionTest) checkRateLimit(url string) {
+	var startTimes []int64
 	for line := range strings.Lines(pgserver.Query(a, url,
-		`SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
+		`SELECT detail FROM queuectl.events JOIN queuectl.jobs ON seq = job WHERE kind = 'started' AND labels ~ '"rate"'`)) {
 		var d struct {
 			At int64 `json:"started_at"`
 		}
 		if json.Unmarshal([]byte(line), &d) == nil && d.At > 0 {
-			starts = append(starts, d.At)
+			startTimes = append(startTimes, d.At)
 		}
 	}
-	slices.Sort(starts)
-	for i := 5; i < len(starts); i++ {
-		if starts[i]-starts[i-5] < 1000 {
-			a.Errorf("6 jobs started within %d ms, but 5 per second are allowed", starts[i]-starts[i-5])
+	slices.Sort(startTimes)
+	for i := 5; i < len(startTimes); i++ {
+		if startTimes[i]-startTimes[i-5] < 1000 {
+			a.Errorf("6 jobs started within %d ms, but 5 per second are allowed", startTimes[i]-startTimes[i-5])
 			return
 		}
 	}
-	a.Logf("%d starts at the rate", len(starts))
+	a.Logf("%d starts at the rate", len(startTimes))
 }

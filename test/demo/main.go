@@ -70,24 +70,24 @@ func runJob(args []string) int {
 
 // demo contains the paths and the service of the temporary queue, and records whether any outcome was wrong.
 type demo struct {
-	bin, self, dir string
-	service        *exec.Cmd
-	failed         bool
+	queuectlPath, selfPath, queueDir string
+	service                          *exec.Cmd
+	failed                           bool
 }
 
-// run runs the demo with the program bin, or builds the program if bin is "".
-func run(bin string) error {
+// run runs the demo with the program at queuectlPath, or builds the program if queuectlPath is "".
+func run(queuectlPath string) error {
 	dir, err := os.MkdirTemp("", "queuectl-demo")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	d := &demo{bin: bin, dir: filepath.Join(dir, "queue")}
-	if d.self, err = os.Executable(); err != nil {
+	d := &demo{queuectlPath: queuectlPath, queueDir: filepath.Join(dir, "queue")}
+	if d.selfPath, err = os.Executable(); err != nil {
 		return err
 	}
-	if bin == "" {
-		d.bin = filepath.Join(dir, "queuectl"+exeSuffix)
+	if queuectlPath == "" {
+		d.queuectlPath = filepath.Join(dir, "queuectl"+exeSuffix)
 		build := exec.Command("go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./cmd/...")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -110,11 +110,11 @@ func (d *demo) runScenario() error {
 	}
 
 	printHeading("jobs that do not go well")
-	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky",
-		filepath.Join(filepath.Dir(d.dir), "count"))
+	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.selfPath, "flaky",
+		filepath.Join(filepath.Dir(d.queueDir), "count"))
 	d.queuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1",
 		"echo it cannot work >&2"+commandSeparator+"exit 3")
-	d.queuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.self, "sleep")
+	d.queuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.selfPath, "sleep")
 	d.queuectl("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
 
 	if err := d.killService(); err != nil {
@@ -126,8 +126,8 @@ func (d *demo) runScenario() error {
 		return err
 	}
 	d.expect("a result", d.queuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
-	d.checkOtherJobs()
-	d.checkDead()
+	d.checkSpecialJobs()
+	d.checkDeadJobs()
 
 	printHeading("how the queue is now")
 	fmt.Print(d.queuectl("status"))
@@ -147,14 +147,14 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	}
 	var list bytes.Buffer
 	for _, file := range files {
-		line, err := json.Marshal(map[string]any{"argv": []string{d.self, "hash", file},
+		line, err := json.Marshal(map[string]any{"argv": []string{d.selfPath, "hash", file},
 			"labels": map[string]string{"demo": "hash"}})
 		if err != nil {
 			return nil, nil, err
 		}
 		list.Write(append(line, '\n'))
 	}
-	jobs := filepath.Join(filepath.Dir(d.dir), "jobs.jsonl")
+	jobs := filepath.Join(filepath.Dir(d.queueDir), "jobs.jsonl")
 	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
 		return nil, nil, err
 	}
@@ -166,7 +166,7 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 // killService kills the service while a job runs, and checks that the job continues.
 func (d *demo) killService() error {
 	printHeading("the service is killed in the middle, with a job running")
-	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.self, "long")
+	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.selfPath, "long")
 	for d.job("long").State != "processing" {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -182,12 +182,12 @@ func (d *demo) killService() error {
 }
 
 // watchHashes prints how many of the hash jobs are waiting, until all have ended.
-func (d *demo) watchHashes(jobs int) {
+func (d *demo) watchHashes(jobCount int) {
 	printHeading("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {
 		waiting := d.countHashes("waiting")
 		if waiting != last {
-			fmt.Printf("   %d of %d files wait\n", waiting, jobs)
+			fmt.Printf("   %d of %d files wait\n", waiting, jobCount)
 			last = waiting
 		}
 		if waiting == 0 {
@@ -197,10 +197,10 @@ func (d *demo) watchHashes(jobs int) {
 	for d.countHashes("processing") > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.expect("files hashed", fmt.Sprint(d.countHashes("completed")), fmt.Sprint(jobs))
+	d.expect("files hashed", fmt.Sprint(d.countHashes("completed")), fmt.Sprint(jobCount))
 }
 
-func (d *demo) checkOtherJobs() {
+func (d *demo) checkSpecialJobs() {
 	printHeading("the other jobs")
 	d.queuectl("wait", "flaky", "--timeout", "30")
 	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts),
@@ -213,7 +213,7 @@ func (d *demo) checkOtherJobs() {
 	d.expect("job that outlived the service", strings.Join(strings.Fields(d.queuectl("logs", "long")), " "), "begun done")
 }
 
-func (d *demo) checkDead() {
+func (d *demo) checkDeadJobs() {
 	printHeading("the dead-letter queue")
 	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "hopeless", "--timeout", "30")), "3")
 	fmt.Print(d.queuectl("dlq", "list"))
@@ -245,19 +245,20 @@ func projectFiles() (files []string, err error) {
 func printHeading(text string) { fmt.Printf("\n== %s\n", text) }
 
 // expect records a failure if an outcome is not the expected one.
-func (d *demo) expect(what, got, want string) {
+func (d *demo) expect(outcome, got, want string) {
 	if got == want {
-		fmt.Printf("   ok: %s: %s\n", what, strings.TrimSpace(got))
+		fmt.Printf("   ok: %s: %s\n", outcome, strings.TrimSpace(got))
 		return
 	}
-	fmt.Printf("   WRONG: %s: got %q, want %q\n", what, got, want)
+	fmt.Printf("   WRONG: %s: got %q, want %q\n", outcome, got, want)
 	d.failed = true
 }
 
 // start starts a service on the queue and waits until it answers.
 func (d *demo) start() error {
-	d.service = exec.Command(d.bin, "serve", "--dir", d.dir, "--workers", "2")
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(d.dir), "service.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	d.service = exec.Command(d.queuectlPath, "serve", "--dir", d.queueDir, "--workers", "2")
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(d.queueDir), "service.log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -293,7 +294,7 @@ func (d *demo) exitCode(args ...string) int {
 }
 
 func (d *demo) command(args []string) *exec.Cmd {
-	return exec.Command(d.bin, append([]string{"--dir", d.dir}, args...)...)
+	return exec.Command(d.queuectlPath, append([]string{"--dir", d.queueDir}, args...)...)
 }
 
 // countHashes returns the number of hash jobs in a state.

@@ -22,15 +22,15 @@ import (
 // directory.
 func (c *campaign) check() {
 	c.Helper()
-	var st struct {
+	var status struct {
 		Jobs      map[string]int
 		LastEvent int64 `json:"last_event"`
 	}
-	if err := c.get("status", testrig.Fields{}, &st); err != nil {
+	if err := c.get("status", testrig.Fields{}, &status); err != nil {
 		c.recordViolation("unreachable", "%v", err)
 		return
 	}
-	c.events.finish(st.LastEvent)
+	c.events.finish(status.LastEvent)
 	jobs, err := c.listJobs("")
 	if err != nil {
 		c.recordViolation("unreachable", "%v", err)
@@ -40,7 +40,7 @@ func (c *campaign) check() {
 	for _, j := range jobs {
 		counted[j.State]++
 	}
-	for state, n := range st.Jobs {
+	for state, n := range status.Jobs {
 		if counted[state] != n {
 			c.recordViolation("counts", "%d jobs are counted as %s, %d are listed", n, state, counted[state])
 		}
@@ -49,7 +49,7 @@ func (c *campaign) check() {
 	entries := make(map[string]*trackedJob, len(c.jobs))
 	for tag, e := range c.jobs {
 		k := *e
-		k.requests = c.requestsForLocked(e)
+		k.sentRequests = c.requestsForLocked(e)
 		entries[tag] = &k
 	}
 	c.mu.Unlock()
@@ -59,8 +59,8 @@ func (c *campaign) check() {
 }
 
 // checkJobs checks every job that a client tried to enqueue or that the queue or the ledger contains.
-func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView) {
-	byTag := map[string]*campaignView{}
+func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
+	byTag := map[string]*listedJob{}
 	for i := range jobs {
 		tag := jobs[i].Labels["tag"]
 		switch {
@@ -90,7 +90,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 			c.recordViolation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
 		case j != nil && e.id != "" && e.id != j.ID:
 			c.recordViolation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
-		case j != nil && e.removed && !e.revive:
+		case j != nil && e.isRemoved && !e.revive:
 			c.recordViolation("not removed", "%s (%s) is %s", tag, e.id, j.State)
 		}
 		c.checkLedger(e, notes[tag])
@@ -121,7 +121,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	for _, d := range notes {
 		if d.kind == 'X' {
 			c.recordViolation("two trees",
-				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, notes)
+				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.treeShape, d.pid, notes)
 		}
 		if d.kind != 'S' {
 			continue
@@ -132,21 +132,21 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 				notes)
 		}
 		startNotes[d.attempt] = d.pid
-		// tick is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
-		const tick = 0.05
-		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+tick {
+		// clockTolerance is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		const clockTolerance = 0.05
+		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+clockTolerance {
 			c.recordViolation("started after its end",
 				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
 		}
-		if e.heldAt > 0 && !e.revive && !e.release && d.uptime > e.heldAt+tick {
+		if e.heldAt > 0 && !e.revive && !e.release && d.uptime > e.heldAt+clockTolerance {
 			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
 		}
 	}
 }
 
 // checkJob compares a job in the queue with its events, its notes and its expected output.
-func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
-	var j campaignView
+func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote) {
+	var j listedJob
 	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
 		c.recordViolation("show", "%s (%s): %v", e.tag, listed.ID, err)
 		return
@@ -169,7 +169,7 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 
 // historyFault describes how the stored attempts of a job differ from the job's notes in the ledger. It returns
 // "" if they agree.
-func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNote) string {
+func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
 		c.count("attempts " + j.outcome(i))
@@ -207,7 +207,7 @@ func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNo
 }
 
 // outcome returns the outcome of an attempt in one word.
-func (j *campaignView) outcome(i int) string {
+func (j *listedJob) outcome(i int) string {
 	a := j.History[i]
 	switch {
 	case a.Reason != "":
@@ -219,7 +219,7 @@ func (j *campaignView) outcome(i int) string {
 }
 
 // attemptFault describes how an attempt differs from its notes in the ledger. It returns "" if they agree.
-func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
+func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
 		for k := range notes {
@@ -230,11 +230,11 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 		return nil
 	}
 	if a.ExitCode != nil {
-		if end := did('E'); end == nil || end.code != *a.ExitCode {
+		if end := did('E'); end == nil || end.exitCode != *a.ExitCode {
 			return fmt.Sprintf("is stored with exit code %d, %q; the ledger has %+v", *a.ExitCode, a.Error, end)
 		}
 	}
-	k := e.requests
+	k := e.sentRequests
 	switch a.Reason {
 	case "", "not_runnable", "deferred":
 	case "lost", "poison":
@@ -246,7 +246,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 			return "was ended by a signal that no client sent: " + a.Error
 		}
 	case "timed_out":
-		if !e.timeout && !k.edit {
+		if !e.hasTimeout && !k.edit {
 			return "timed out"
 		}
 	case "cancelled":
@@ -271,11 +271,11 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 }
 
 // checkOutput compares the stored output of a completed job with what the job prints.
-func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
+func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	o := outputRead{want: c.expectedOutput(&e.campaignJob), droppedBytes: j.History[len(j.History)-1].DroppedBytes,
-		cut: c.isOutputCut(j.Seq)}
+		isCut: c.isOutputCut(j.Seq)}
 	var out []byte
-	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
 	got, err := a.Request("logs", testrig.Fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
@@ -286,7 +286,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 			}
 		}
 		if json.Unmarshal(raw, &p) != nil {
-			o.unreadable++
+			o.invalidParts++
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
 		o.droppedBytes += p.Value.Dropped
@@ -296,7 +296,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 		a.Conn.Close()
 	}
 	if o.text = string(out); err == nil && got.Error != nil {
-		o.refusal = got.Error.Message
+		o.serviceError = got.Error.Message
 	}
 	count, wrong := o.verdict()
 	switch {
@@ -310,7 +310,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 }
 
 // checkEventHistories compares the state of each job according to its events with the stored job.
-func (c *campaign) checkEventHistories(jobs []campaignView) {
+func (c *campaign) checkEventHistories(jobs []listedJob) {
 	e := c.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -322,12 +322,12 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 		j := &jobs[i]
 		seen[j.Seq] = true
 		s := e.jobs[j.Seq]
-		if s == nil || s.state != j.State || s.removed {
+		if s == nil || s.state != j.State || s.isRemoved {
 			c.recordViolation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
 		}
 	}
 	for seq, s := range e.jobs {
-		if !s.removed && !seen[seq] {
+		if !s.isRemoved && !seen[seq] {
 			c.recordViolation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
 		}
 	}
@@ -347,7 +347,7 @@ func (c *campaign) checkLeftovers() {
 	tags := slices.Collect(maps.Keys(c.jobs))
 	c.mu.Unlock()
 	for _, tag := range tags {
-		if c.lockHeld(tag) {
+		if c.isLockHeld(tag) {
 			c.recordViolation("process left", "of %s: its lock is held", tag)
 		}
 	}
@@ -358,7 +358,7 @@ func (c *campaign) checkLeftovers() {
 	if dirs := c.runnerDirs(); len(dirs) > 0 {
 		c.recordViolation("directory left", "%v", dirs)
 	}
-	a := &campaignClient{c: c, name: "check"}
+	a := &campaignClient{campaign: c, name: "check"}
 	var d struct {
 		Findings []struct{ Check, Level, Message string }
 	}
@@ -375,15 +375,15 @@ func (c *campaign) checkLeftovers() {
 	}
 }
 
-// remainingProcesses lists the processes that mention a directory in their command line or environment. It
-// waits a few seconds for their end and then kills those that remain. If program is false, it ignores processes
-// of queuectl and queuectld.
-func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
+// remainingProcesses lists the processes that mention a directory in their command line or environment. It waits
+// a few seconds for their end and then kills those that remain. If includePrograms is false, it ignores
+// processes of queuectl and queuectld.
+func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		remaining, pids = nil, nil
 		for pid, commands := range testrig.ProcessesUsing(dir) {
-			if program || !strings.HasPrefix(commands, c.Bin) {
+			if includePrograms || !strings.HasPrefix(commands, c.Bin) {
 				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, commands)), append(pids, pid)
 			}
 		}
@@ -397,8 +397,8 @@ func (c *campaign) remainingProcesses(dir string, program bool) (remaining []str
 	return remaining
 }
 
-// lockHeld reports whether a process holds the lock of the job with a tag. It does not take the lock itself.
-func (c *campaign) lockHeld(tag string) bool {
+// isLockHeld reports whether a process holds the lock of the job with a tag. It does not take the lock itself.
+func (c *campaign) isLockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
 		return !errors.Is(err, os.ErrNotExist)
@@ -410,13 +410,13 @@ func (c *campaign) lockHeld(tag string) bool {
 	})
 }
 
-// outputSeq matches the number of the job in the path of an output file.
-var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
+// outputSeqPattern matches the number of the job in the path of an output file.
+var outputSeqPattern = regexp.MustCompile(`/output/(\d+)-`)
 
 // isCutOutput reports whether a finding of `queuectl doctor` concerns an output file that the campaign
 // truncated.
 func (c *campaign) isCutOutput(message string) bool {
-	m := outputSeq.FindStringSubmatch(message)
+	m := outputSeqPattern.FindStringSubmatch(message)
 	if m == nil {
 		return false
 	}

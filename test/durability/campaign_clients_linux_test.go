@@ -18,22 +18,22 @@ import (
 
 // campaignClient is a client that sends random requests of every kind.
 type campaignClient struct {
-	c         *campaign
+	campaign  *campaign
 	name      string
 	rng       *rand.Rand
 	requester testrig.Requester
 	tagCount  int // number of jobs that the client has made; each has a unique tag
 }
 
-// campaignVerbs lists the operations of a client. An operation with a higher weight is chosen more
+// clientOperations lists the operations of a client. An operation with a higher weight is chosen more
 // often.
-var campaignVerbs = []struct {
+var clientOperations = []struct {
 	weight int
 	run    func(*campaignClient)
 }{
 	{30, (*campaignClient).enqueue},
 	{4, (*campaignClient).enqueueByCLI},
-	{5, (*campaignClient).batch},
+	{5, (*campaignClient).enqueueBatch},
 	{7, func(a *campaignClient) { a.applyToJobs("cancel") }},
 	{5, func(a *campaignClient) { a.applyToJobs("retry") }},
 	{2, func(a *campaignClient) { a.applyToJobs("dlq.retry") }},
@@ -65,12 +65,12 @@ var campaignVerbs = []struct {
 // run performs random operations until ctx ends.
 func (a *campaignClient) run(ctx context.Context) {
 	all := 0
-	for _, v := range campaignVerbs {
+	for _, v := range clientOperations {
 		all += v.weight
 	}
-	for ctx.Err() == nil && !a.c.clientsStopped.Load() {
+	for ctx.Err() == nil && !a.campaign.clientsStopped.Load() {
 		pick := a.rng.IntN(all)
-		for _, v := range campaignVerbs {
+		for _, v := range clientOperations {
 			if pick -= v.weight; pick < 0 {
 				v.run(a)
 				break
@@ -92,51 +92,52 @@ func (a *campaignClient) run(ctx context.Context) {
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
 // call sends one request and records the time until its reply, without the time for which the request asks the
-// service to wait. It returns sent=false if no service was reachable, and answered=false if it got no reply.
-func (a *campaignClient) call(method string, params any, wait time.Duration) (got testrig.WireMessage, sent,
-	answered bool) {
-	return a.stream(method, params, wait, func(json.RawMessage) {})
+// service to wait. It returns wasSent=false if no service was reachable, and wasAnswered=false if it got no
+// reply.
+func (a *campaignClient) call(method string, params any, requestedWait time.Duration) (
+	reply testrig.WireMessage, wasSent, wasAnswered bool) {
+	return a.stream(method, params, requestedWait, func(json.RawMessage) {})
 }
 
 // stream is like call, and passes each notification to onNotification.
-func (a *campaignClient) stream(method string, params any, wait time.Duration,
-	onNotification func(json.RawMessage)) (got testrig.WireMessage, sent, answered bool) {
+func (a *campaignClient) stream(method string, params any, requestedWait time.Duration,
+	onNotification func(json.RawMessage)) (reply testrig.WireMessage, wasSent, wasAnswered bool) {
 	started := time.Now()
-	a.requester.Timeout = wait + answerBound + 5*time.Second
-	got, err := a.requester.Request(method, params, onNotification)
+	a.requester.Timeout = requestedWait + replyTimeLimit + 5*time.Second
+	reply, err := a.requester.Request(method, params, onNotification)
 	elapsed := time.Since(started)
 	if isDialError(err) {
-		a.c.count("unreachable " + method)
-		return got, false, false
+		a.campaign.count("unreachable " + method)
+		return reply, false, false
 	}
-	a.c.recordLatency(method, elapsed, wait)
+	a.campaign.recordLatency(method, elapsed, requestedWait)
 	switch {
 	case err != nil:
-		a.c.count("cut " + method)
-		return got, true, false
-	case got.Error != nil:
-		a.c.count("refused " + got.Error.Data.Code)
-		if !slices.Contains(expectedErrors, got.Error.Data.Code) {
-			a.c.recordViolation("answer", "%s %s: %+v", method, shortJSON(params), *got.Error)
+		a.campaign.count("cut " + method)
+		return reply, true, false
+	case reply.Error != nil:
+		a.campaign.count("refused " + reply.Error.Data.Code)
+		if !slices.Contains(expectedErrors, reply.Error.Data.Code) {
+			a.campaign.recordViolation("answer", "%s %s: %+v", method, truncatedJSON(params), *reply.Error)
 		}
 	default:
-		a.c.count("ops " + method)
+		a.campaign.count("ops " + method)
 	}
-	return got, true, true
+	return reply, true, true
 }
 
 // recordLatency records how long a reply took, without the time for which the request asked to wait.
-func (c *campaign) recordLatency(method string, latency, wait time.Duration) {
+func (c *campaign) recordLatency(method string, latency, requestedWait time.Duration) {
 	c.mu.Lock()
-	c.latencies = append(c.latencies, max(0, latency-wait))
-	c.slowest[method] = max(c.slowest[method], latency-wait)
+	c.latencies = append(c.latencies, max(0, latency-requestedWait))
+	c.maxLatencies[method] = max(c.maxLatencies[method], latency-requestedWait)
 	c.mu.Unlock()
-	if latency > wait+answerBound {
+	if latency > requestedWait+replyTimeLimit {
 		c.recordViolation("slow", "%s took %v", method, latency.Round(time.Millisecond))
 	}
 }
 
-func shortJSON(params any) string {
+func truncatedJSON(params any) string {
 	raw, _ := json.Marshal(params)
 	return string(raw[:min(len(raw), 600)])
 }
@@ -145,30 +146,30 @@ func shortJSON(params any) string {
 func (a *campaignClient) newJob() *trackedJob {
 	a.tagCount++
 	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	a.c.jobs[e.tag] = e
+	a.campaign.mu.Lock()
+	defer a.campaign.mu.Unlock()
+	a.campaign.jobs[e.tag] = e
 	return e
 }
 
 // recordAcknowledged records that the service has acknowledged jobs, and their ids.
-func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
+func (c *campaign) recordAcknowledged(jobs []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, e := range list {
+	for i, e := range jobs {
 		e.id = ids[i]
-		c.recent = append(c.recent, e)
+		c.recentJobs = append(c.recentJobs, e)
 		c.counts["jobs acknowledged"]++
 	}
-	if len(c.recent) > 200 {
-		c.recent = c.recent[len(c.recent)-200:]
+	if len(c.recentJobs) > 200 {
+		c.recentJobs = c.recentJobs[len(c.recentJobs)-200:]
 	}
 }
 
 // backlogFull reports whether clients must not enqueue more jobs, because more than 60 are waiting.
 func (c *campaign) backlogFull() bool {
-	var st struct{ Jobs map[string]int }
-	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
+	var status struct{ Jobs map[string]int }
+	return c.get("status", testrig.Fields{}, &status) == nil && status.Jobs["pending"]+status.Jobs["failed"] > 60
 }
 
 // maxResends is how often a client sends the same request with an idempotency key, before it stops waiting for a
@@ -177,7 +178,7 @@ const maxResends = 40
 
 // callUntilReply repeats a request with an idempotency key until it gets a reply. An error counts as a reply only
 // if the service cannot have executed an earlier copy. ok means success.
-func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (got testrig.WireMessage, ok bool) {
+func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (reply testrig.WireMessage, ok bool) {
 	lost := false
 	for range maxResends {
 		got, sent, answered := a.call(method, params, 0)
@@ -186,24 +187,24 @@ func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (g
 			return got, true
 		case answered && got.Error.Data.Code == "outcome_unknown", sent && !answered:
 			lost = true
-			a.c.count("repeated " + method)
+			a.campaign.count("repeated " + method)
 		case answered && !lost && got.Error.Data.Code != "unavailable":
 			return got, false
-		case a.c.clientsStopped.Load() && !lost:
+		case a.campaign.clientsStopped.Load() && !lost:
 			return got, false
 		}
 		// Wait before the next try, because no service may be running at the moment.
 		time.Sleep(time.Duration(20+a.rng.IntN(300)) * time.Millisecond)
 	}
-	return got, false
+	return reply, false
 }
 
 func (a *campaignClient) enqueue() {
-	if a.c.backlogFull() {
+	if a.campaign.backlogFull() {
 		return
 	}
 	e := a.newJob()
-	params := a.c.enqueueParams(&e.campaignJob)
+	params := a.campaign.enqueueParams(&e.campaignJob)
 	params["key"] = "key-" + e.tag
 	got, ok := a.callUntilReply("enqueue", params)
 	if !ok {
@@ -214,50 +215,50 @@ func (a *campaignClient) enqueue() {
 		Duplicate bool
 	}
 	if err := json.Unmarshal(got.Result, &ack); err != nil || ack.ID == "" {
-		a.c.recordViolation("answer", "enqueue: %s, %v", got.Result, err)
+		a.campaign.recordViolation("answer", "enqueue: %s, %v", got.Result, err)
 		return
 	}
 	if ack.Duplicate {
-		a.c.count("jobs known")
+		a.campaign.count("jobs known")
 	}
-	a.c.recordAcknowledged([]*trackedJob{e}, []string{ack.ID})
+	a.campaign.recordAcknowledged([]*trackedJob{e}, []string{ack.ID})
 }
 
 func (a *campaignClient) enqueueByCLI() {
-	if a.c.backlogFull() {
+	if a.campaign.backlogFull() {
 		return
 	}
 	e := a.newJob()
-	raw, err := json.Marshal(a.c.enqueueParams(&e.campaignJob))
+	raw, err := json.Marshal(a.campaign.enqueueParams(&e.campaignJob))
 	if err != nil {
-		a.c.recordViolation("test", "%v", err)
+		a.campaign.recordViolation("test", "%v", err)
 		return
 	}
 	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
-		a.c.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Stdout)})
+		a.campaign.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Stdout)})
 	}
 }
 
-// batch sends the jobs of a batch in one or more requests. Then it commits or aborts the batch, or leaves it
+// enqueueBatch sends the jobs of a batch in one or more requests. Then it commits or aborts the batch, or leaves it
 // uncommitted.
-func (a *campaignClient) batch() {
-	if a.c.backlogFull() {
+func (a *campaignClient) enqueueBatch() {
+	if a.campaign.backlogFull() {
 		return
 	}
 	name := fmt.Sprintf("b-%s-%d", a.name, a.tagCount)
-	var all []*trackedJob
+	var batchJobs []*trackedJob
 	frame := func() (jobs []testrig.Fields) {
 		for range 1 + a.rng.IntN(8) {
 			e := a.newJob()
-			all = append(all, e)
-			jobs = append(jobs, a.c.enqueueParams(&e.campaignJob))
+			batchJobs = append(batchJobs, e)
+			jobs = append(jobs, a.campaign.enqueueParams(&e.campaignJob))
 		}
 		return jobs
 	}
 	forget := func() {
-		a.c.mu.Lock()
-		defer a.c.mu.Unlock()
-		for _, e := range all {
+		a.campaign.mu.Lock()
+		defer a.campaign.mu.Unlock()
+		for _, e := range batchJobs {
 			e.neverCommitted = true
 		}
 	}
@@ -279,54 +280,54 @@ func (a *campaignClient) batch() {
 		}
 		return
 	}
-	tags := make([]string, len(all))
-	for i, e := range all {
+	tags := make([]string, len(batchJobs))
+	for i, e := range batchJobs {
 		tags[i] = e.tag
 	}
-	a.c.mu.Lock()
-	a.c.batches[name] = tags
-	a.c.mu.Unlock()
+	a.campaign.mu.Lock()
+	a.campaign.batches[name] = tags
+	a.campaign.mu.Unlock()
 	got, ok := a.callUntilReply("enqueue.batch", testrig.Fields{"batch": name, "jobs": last, "commit": true,
 		"key": "key-" + name})
 	if !ok {
 		return
 	}
-	if ids = append(ids, idsIn(got.Result)...); len(ids) != len(all) {
-		a.c.recordViolation("answer", "a batch of %d jobs got %d ids: %s", len(all), len(ids), got.Result)
+	if ids = append(ids, idsIn(got.Result)...); len(ids) != len(batchJobs) {
+		a.campaign.recordViolation("answer", "a batch of %d jobs got %d ids: %s", len(batchJobs), len(ids), got.Result)
 		return
 	}
-	a.c.recordAcknowledged(all, ids)
+	a.campaign.recordAcknowledged(batchJobs, ids)
 }
 
 // idsIn returns the ids in the result of a request that enqueues jobs.
 func idsIn(raw json.RawMessage) []string {
-	var got struct{ IDs []string }
-	json.Unmarshal(raw, &got) // if the result is malformed, got stays empty
-	return got.IDs
+	var result struct{ IDs []string }
+	json.Unmarshal(raw, &result) // if the result is malformed, it has no ids
+	return result.IDs
 }
 
-// pick returns one or a few of the most recently acknowledged jobs.
-func (a *campaignClient) pick() (list []*trackedJob) {
+// pickRecent returns one or a few of the most recently acknowledged jobs.
+func (a *campaignClient) pickRecent() (jobs []*trackedJob) {
 	n := 1
 	if a.rng.IntN(4) == 0 {
 		n += a.rng.IntN(4)
 	}
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
+	a.campaign.mu.Lock()
+	defer a.campaign.mu.Unlock()
 	for range n {
-		if len(a.c.recent) == 0 {
-			return list
+		if len(a.campaign.recentJobs) == 0 {
+			return jobs
 		}
-		e := a.c.recent[len(a.c.recent)-1-a.rng.IntN(min(len(a.c.recent), 60))]
-		if !slices.Contains(list, e) {
-			list = append(list, e)
+		e := a.campaign.recentJobs[len(a.campaign.recentJobs)-1-a.rng.IntN(min(len(a.campaign.recentJobs), 60))]
+		if !slices.Contains(jobs, e) {
+			jobs = append(jobs, e)
 		}
 	}
-	return list
+	return jobs
 }
 
-// mark records that a client is about to send a request with the given verb, such as "rm".
-func (k *requests) mark(verb string) {
+// recordVerb records that a client is about to send a request with the given verb, such as "rm".
+func (k *sentRequests) recordVerb(verb string) {
 	switch verb {
 	case "rm":
 		k.remove = true
@@ -349,17 +350,17 @@ func (k *requests) mark(verb string) {
 
 // applyToJobs sends a request with the given verb for some jobs and records the consequences.
 func (a *campaignClient) applyToJobs(verb string) {
-	list := a.pick()
+	list := a.pickRecent()
 	if len(list) == 0 {
 		return
 	}
 	ids := make([]string, len(list))
-	a.c.mu.Lock()
+	a.campaign.mu.Lock()
 	for i, e := range list {
 		ids[i] = e.id
-		e.mark(verb)
+		e.recordVerb(verb)
 	}
-	a.c.mu.Unlock()
+	a.campaign.mu.Unlock()
 	params := testrig.Fields{"ids": ids}
 	method := a.completeParams(verb, params)
 	got, _, answered := a.call(method, params, 0)
@@ -367,42 +368,42 @@ func (a *campaignClient) applyToJobs(verb string) {
 		return
 	}
 	up := uptime()
-	var verdict struct {
+	var result struct {
 		Done    []string
 		Refused []struct{ ID, Code, Message string }
 	}
-	if err := json.Unmarshal(got.Result, &verdict); err != nil {
-		a.c.recordViolation("answer", "%s: %s, %v", method, got.Result, err)
+	if err := json.Unmarshal(got.Result, &result); err != nil {
+		a.campaign.recordViolation("answer", "%s: %s, %v", method, got.Result, err)
 	}
 	for _, e := range list {
-		if slices.Contains(verdict.Done, e.id) {
-			a.c.recordDone(e, method, up)
+		if slices.Contains(result.Done, e.id) {
+			a.campaign.recordDone(e, method, up)
 		}
 	}
-	for _, r := range verdict.Refused {
-		a.c.count("verdicts " + r.Code)
+	for _, r := range result.Refused {
+		a.campaign.count("verdicts " + r.Code)
 		i := slices.Index(ids, r.ID)
 		switch {
 		case verb == "edit" && strings.Contains(r.Message, "the job has already made"):
 		case i < 0 || !slices.Contains(expectedErrors, r.Code):
-			a.c.recordViolation("answer", "%s: %+v", method, r)
+			a.campaign.recordViolation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":
-			a.c.recordNotFound(list[i], method+": "+r.Message)
+			a.campaign.recordNotFound(list[i], method+": "+r.Message)
 		}
 	}
 }
 
 // recordDone records the consequences of an acknowledged verb for a job, with the uptime in seconds.
-func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
+func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
 	case "rm":
-		e.removed, e.endedAt = true, up
+		e.isRemoved, e.endedAt = true, uptimeSeconds
 	case "cancel":
-		e.endedAt = up
+		e.endedAt = uptimeSeconds
 	case "hold":
-		e.heldAt = up
+		e.heldAt = uptimeSeconds
 	}
 }
 
@@ -434,8 +435,8 @@ func (a *campaignClient) completeParams(verb string, params testrig.Fields) (met
 
 // requestsForLocked returns all requests that concern a job, either by its id or by its group. The
 // caller holds mu.
-func (c *campaign) requestsForLocked(e *trackedJob) requests {
-	k := e.requests
+func (c *campaign) requestsForLocked(e *trackedJob) sentRequests {
+	k := e.sentRequests
 	if g := c.groups[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
 		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
@@ -448,12 +449,12 @@ func (c *campaign) requestsForLocked(e *trackedJob) requests {
 func (a *campaignClient) applyToGroup() {
 	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
 	group := fmt.Sprint("g", a.rng.IntN(12))
-	a.c.mu.Lock()
-	if a.c.groups[group] == nil {
-		a.c.groups[group] = &requests{}
+	a.campaign.mu.Lock()
+	if a.campaign.groups[group] == nil {
+		a.campaign.groups[group] = &sentRequests{}
 	}
-	a.c.groups[group].mark(verb)
-	a.c.mu.Unlock()
+	a.campaign.groups[group].recordVerb(verb)
+	a.campaign.mu.Unlock()
 	params := testrig.Fields{"label": map[string]string{"group": group}}
 	method := a.completeParams(verb, params)
 	if a.rng.IntN(4) == 0 {
@@ -462,28 +463,30 @@ func (a *campaignClient) applyToGroup() {
 	a.call(method, params, 0)
 }
 
-// cli runs a command of queuectl. The command must end within answerBound plus 10 s.
+// cli runs a command of queuectl. The command must end within replyTimeLimit plus 10 s.
 func (a *campaignClient) cli(args ...string) testrig.Result {
-	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeLimit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.c.Bin, append([]string{"--dir", a.c.Dir}, args...)...)
-	cmd.Env = append(testrig.Environment(a.c.recordDir), "QUEUECTL_NO_START=1")
-	cmd.Dir = a.c.recordDir
+	cmd := exec.CommandContext(ctx, a.campaign.Bin, append([]string{"--dir", a.campaign.Dir}, args...)...)
+	cmd.Env = append(testrig.Environment(a.campaign.recordDir), "QUEUECTL_NO_START=1")
+	cmd.Dir = a.campaign.recordDir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	started := time.Now()
 	err := cmd.Run()
-	a.c.count("cli " + args[0])
-	a.c.recordLatency("cli "+args[0], time.Since(started), 0)
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		a.c.recordViolation("test", "queuectl %s: %v", args[0], err)
+	a.campaign.count("cli " + args[0])
+	a.campaign.recordLatency("cli "+args[0], time.Since(started), 0)
+	var exitErr *exec.ExitError
+	if err != nil && !errors.As(err, &exitErr) {
+		a.campaign.recordViolation("test", "queuectl %s: %v", args[0], err)
 	}
 	r := testrig.Result{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
 	if r.Code == 2 || strings.Contains(r.Stderr, "panic") || strings.Contains(r.Stderr, "internal") {
-		a.c.recordViolation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Stderr)
+		a.campaign.recordViolation("answer", "queuectl %s: exit code %d, %s", truncatedJSON(args), r.Code, r.Stderr)
 	}
 	return r
 }
 
-func (a *campaignClient) backupFile() string { return filepath.Join(a.c.recordDir, "backup-"+a.name) }
+func (a *campaignClient) backupFile() string {
+	return filepath.Join(a.campaign.recordDir, "backup-"+a.name)
+}

@@ -25,7 +25,7 @@ type campaignEvent struct {
 // campaignEvents receives the events of a round as they happen, and keeps the events of each job. It reconnects
 // when the connection breaks.
 type campaignEvents struct {
-	c        *campaign
+	campaign *campaign
 	stop     chan struct{}
 	follower sync.WaitGroup
 
@@ -39,33 +39,33 @@ type campaignEvents struct {
 
 // eventHistory is the state of a job according to its events.
 type eventHistory struct {
-	id      string
-	state   string // state after the last event; "" if the job was removed
-	removed bool
-	ends    []campaignEvent // events that ended an attempt
-	events  []campaignEvent
+	id        string
+	state     string // state after the last event; "" if the job was removed
+	isRemoved bool
+	ends      []campaignEvent // events that ended an attempt
+	events    []campaignEvent
 }
 
-// follow starts to receive events. It skips the events that already exist.
-func (c *campaign) follow() *campaignEvents {
+// followEvents starts to receive events. It skips the events that already exist.
+func (c *campaign) followEvents() *campaignEvents {
 	c.Helper()
-	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
-	var st struct {
+	e := &campaignEvents{campaign: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
+	var status struct {
 		LastEvent int64 `json:"last_event"`
 	}
-	if err := json.Unmarshal(c.mustRequest("status", testrig.Fields{}).Result, &st); err != nil {
+	if err := json.Unmarshal(c.mustRequest("status", testrig.Fields{}).Result, &status); err != nil {
 		c.Fatal(err)
 	}
-	e.firstSeq, e.lastSeq = st.LastEvent+1, st.LastEvent
-	e.follower.Go(e.run)
+	e.firstSeq, e.lastSeq = status.LastEvent+1, status.LastEvent
+	e.follower.Go(e.receive)
 	return e
 }
 
-// run receives events until stop is closed.
-func (e *campaignEvents) run() {
+// receive receives events until stop is closed.
+func (e *campaignEvents) receive() {
 	// If no event arrives for a second, the request times out. The next request resumes after the last received
 	// event.
-	a := &testrig.Requester{Q: e.c.Queue, Timeout: time.Second}
+	a := &testrig.Requester{Q: e.campaign.Queue, Timeout: time.Second}
 	for {
 		select {
 		case <-e.stop:
@@ -83,7 +83,7 @@ func (e *campaignEvents) run() {
 		case isDialError(err):
 			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
-			e.c.recordViolation("events", "since %d: %+v", since, *got.Error)
+			e.campaign.recordViolation("events", "since %d: %+v", since, *got.Error)
 			time.Sleep(100 * time.Millisecond) // wait, because the service may return the same error again
 		}
 	}
@@ -91,16 +91,16 @@ func (e *campaignEvents) run() {
 
 // record adds one event to the history of its job.
 func (e *campaignEvents) record(raw json.RawMessage) {
-	var p struct{ Value campaignEvent }
-	if err := json.Unmarshal(raw, &p); err != nil {
-		e.c.recordViolation("events", "%s: %v", raw, err)
+	var notification struct{ Value campaignEvent }
+	if err := json.Unmarshal(raw, &notification); err != nil {
+		e.campaign.recordViolation("events", "%s: %v", raw, err)
 		return
 	}
-	v := p.Value
+	v := notification.Value
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if v.Seq <= e.lastSeq {
-		e.c.recordViolation("events", "number %d came after %d", v.Seq, e.lastSeq)
+		e.campaign.recordViolation("events", "number %d came after %d", v.Seq, e.lastSeq)
 	}
 	e.lastSeq = v.Seq
 	e.receivedSeqs = append(e.receivedSeqs, v.Seq)
@@ -112,12 +112,12 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 		s = &eventHistory{id: v.ID}
 		e.jobs[v.JobSeq] = s
 		if v.Event != "enqueued" {
-			e.c.recordViolation("events", "job %s begins with %+v", v.ID, v)
+			e.campaign.recordViolation("events", "job %s begins with %+v", v.ID, v)
 		}
 	}
 	s.events = append(s.events, v)
 	if fault := s.apply(v); fault != "" {
-		e.c.recordViolation("events", "job %s: %s: %+v", s.id, fault, s.events)
+		e.campaign.recordViolation("events", "job %s: %s: %+v", s.id, fault, s.events)
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *eventHistory) apply(v campaignEvent) string {
 	oldState := s.state
 	s.state = v.State
 	if v.Event == "removed" {
-		s.removed, s.state = true, ""
+		s.isRemoved, s.state = true, ""
 	}
 	if !slices.Contains(move.from, oldState) || !slices.Contains(move.to, s.state) {
 		return fmt.Sprintf("%s from %q to %q", v.Event, oldState, s.state)
@@ -173,12 +173,12 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 // finish checks that the stored events and the audit events together have all sequence numbers up to the given
 // one. Then it waits until the newest stored event has been received, stops the receiver, and compares the
 // received numbers with the stored ones.
-func (e *campaignEvents) finish(number int64) {
-	plain, audited := e.c.eventNumbers(e.firstSeq, false), e.c.eventNumbers(e.firstSeq, true)
-	for n := e.firstSeq; n <= number; n++ {
+func (e *campaignEvents) finish(lastNumber int64) {
+	plain, audited := e.campaign.eventNumbers(e.firstSeq, false), e.campaign.eventNumbers(e.firstSeq, true)
+	for n := e.firstSeq; n <= lastNumber; n++ {
 		_, inPlain := slices.BinarySearch(plain, n)
 		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
-			e.c.recordViolation("events", "there is no number %d, of %d to %d", n, e.firstSeq, number)
+			e.campaign.recordViolation("events", "there is no number %d, of %d to %d", n, e.firstSeq, lastNumber)
 		}
 	}
 	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
@@ -195,25 +195,26 @@ func (e *campaignEvents) finish(number int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if got := e.receivedSeqs[:min(len(e.receivedSeqs), len(plain))]; !slices.Equal(got, plain) {
-		e.c.recordViolation("events",
+		e.campaign.recordViolation("events",
 			"%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.firstSeq)
 	}
 }
 
-// eventNumbers lists the numbers of the stored events in ascending order, starting with the given number. If audit is
-// true, it lists the events of the audit log instead.
-func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
-	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
-	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
-		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, which finish() reports as a gap
-		list = append(list, p.Value.Seq)
-	})
+// eventNumbers lists the numbers of the stored events in ascending order, starting with the given number. If
+// auditOnly is true, it lists the events of the audit log instead.
+func (c *campaign) eventNumbers(firstNumber int64, auditOnly bool) (numbers []int64) {
+	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
+	got, err := a.Request("events", testrig.Fields{"since": firstNumber - 1, "audit": auditOnly},
+		func(raw json.RawMessage) {
+			var p struct{ Value campaignEvent }
+			json.Unmarshal(raw, &p) // the number of a malformed event stays 0, which finish() reports as a gap
+			numbers = append(numbers, p.Value.Seq)
+		})
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
 	if err != nil || got.Error != nil {
-		c.recordViolation("events", "since %d: %v, %+v", first-1, err, got.Error)
+		c.recordViolation("events", "since %d: %v, %+v", firstNumber-1, err, got.Error)
 	}
-	return list
+	return numbers
 }

@@ -22,7 +22,7 @@ import (
 // campaignService is one process of the service that the campaign has started.
 type campaignService struct {
 	cmd          *exec.Cmd
-	log          string        // path of the log
+	logPath      string
 	endRequested atomic.Bool   // whether the campaign has stopped or killed the process
 	done         chan struct{} // closed when the process has ended
 }
@@ -42,7 +42,7 @@ func (c *campaign) startService(flags ...string) {
 		c.Fatal(err)
 	}
 	defer log.Close()
-	s := &campaignService{cmd: c.Serve(append([]string{"serve", "--dir", c.Dir}, flags...)), log: log.Name(),
+	s := &campaignService{cmd: c.ServiceCommand(append([]string{"serve", "--dir", c.Dir}, flags...)), logPath: log.Name(),
 		done: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(testrig.Environment(c.recordDir), "GOTRACEBACK=all"), log
 	full, stalls := c.diskFull.Load(), stallTime()
@@ -55,11 +55,11 @@ func (c *campaign) startService(flags ...string) {
 		s.cmd.Wait()
 		close(s.done)
 		if !s.endRequested.Load() {
-			c.recordViolation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
+			c.recordViolation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.logTail())
 		}
 	}()
 	ready := func() bool {
-		text, _ := os.ReadFile(s.log)
+		text, _ := os.ReadFile(s.logPath)
 		return strings.Contains(string(text), "queuectl: ready on")
 	}
 	for !ready() {
@@ -69,11 +69,11 @@ func (c *campaign) startService(flags ...string) {
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
-		if elapsed := time.Since(started); !full && elapsed > answerBound || elapsed > 2*answerBound {
+		if elapsed := time.Since(started); !full && elapsed > replyTimeLimit || elapsed > 2*replyTimeLimit {
 			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.done
-			c.recordViolation("start", "not ready after %v\n%s", elapsed, s.tail())
+			c.recordViolation("start", "not ready after %v\n%s", elapsed, s.logTail())
 			return
 		}
 	}
@@ -85,9 +85,9 @@ func (c *campaign) startService(flags ...string) {
 	c.mu.Lock()
 	c.startTimes = append(c.startTimes, elapsed)
 	c.mu.Unlock()
-	if elapsed-stalls > readyBound {
+	if elapsed-stalls > readyTimeLimit {
 		c.recordViolation("start",
-			"ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.tail())
+			"ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.logTail())
 	}
 }
 
@@ -103,9 +103,9 @@ func stallTime() (d time.Duration) {
 	return d
 }
 
-// tail returns the end of the service's log.
-func (s *campaignService) tail() string {
-	raw, _ := os.ReadFile(s.log)
+// logTail returns the end of the service's log.
+func (s *campaignService) logTail() string {
+	raw, _ := os.ReadFile(s.logPath)
 	return string(raw[max(0, len(raw)-4000):])
 }
 
@@ -118,12 +118,12 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopBound is the maximum duration of a stop of the service. Running jobs may finish within 2 s
+// stopTimeLimit is the maximum duration of a stop of the service. Running jobs may finish within 2 s
 // (stop_timeout). Jobs that hang are killed after their grace period.
-const stopBound = 45 * time.Second
+const stopTimeLimit = 45 * time.Second
 
-// stopService stops the service with SIGTERM. If keep is true, running jobs continue.
-func (c *campaign) stopService(keep bool) {
+// stopService stops the service with SIGTERM. If keepRunning is true, running jobs continue.
+func (c *campaign) stopService(keepRunning bool) {
 	c.Helper()
 	s := c.service
 	select {
@@ -134,31 +134,31 @@ func (c *campaign) stopService(keep bool) {
 	s.endRequested.Store(true)
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have frozen the service with SIGSTOP
 	started := time.Now()
-	bound := stopBound
-	if keep {
+	bound := stopTimeLimit
+	if keepRunning {
 		bound = 5 * time.Second
 		out, err := c.command("service", "stop", "--keep-jobs").CombinedOutput()
 		if err != nil && !c.diskFull.Load() {
 			c.recordViolation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
-	if !keep {
+	if !keepRunning {
 		c.stoppedJobs.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	if c.diskFull.Load() {
-		bound += stopBound
+		bound += stopTimeLimit
 	}
 	select {
 	case <-s.done:
 	case <-time.After(bound):
 		s.cmd.Process.Signal(syscall.SIGABRT)
 		<-s.done
-		c.recordViolation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
+		c.recordViolation("stop", "not stopped after %v\n%s", time.Since(started), s.logTail())
 		return
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		c.recordViolation("stop", "%v\n%s", s.cmd.ProcessState, s.tail())
+		c.recordViolation("stop", "%v\n%s", s.cmd.ProcessState, s.logTail())
 	}
 }
 
@@ -169,8 +169,8 @@ func (c *campaign) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// endAll ends all processes that the campaign has left running, and waits until they have ended.
-func (c *campaign) endAll() {
+// endProcesses ends all processes that the campaign has left running, and waits until they have ended.
+func (c *campaign) endProcesses() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		remaining := testrig.ProcessesUsing(c.Dir)
@@ -208,7 +208,7 @@ type campaignFault struct {
 var campaignFaults = []campaignFault{
 	{12, "kill-service", (*faultInjector).killAndStartService},
 	{8, "kill-runner", (*faultInjector).killSomeRunners},
-	{8, "kill-both", (*faultInjector).killBoth},
+	{8, "kill-both", (*faultInjector).killServiceAndRunners},
 	{5, "hang-service", (*faultInjector).hangService},
 	{8, "hang-runner", (*faultInjector).hangRunner},
 	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killAndStartService() }},
@@ -224,7 +224,7 @@ var campaignFaults = []campaignFault{
 // injectFaults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
 func (c *campaign) injectFaults(ctx context.Context) {
 	c.outputFaulted.Store(false)
-	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
+	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(clientCount)}
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
@@ -264,11 +264,11 @@ func (f *faultInjector) pause(maxMs int) {
 	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
-// wait waits for d. It returns earlier if the injection of faults ends.
-func (f *faultInjector) wait(d time.Duration) {
+// wait waits for the given time. It returns earlier if the injection of faults ends.
+func (f *faultInjector) wait(duration time.Duration) {
 	select {
 	case <-f.ctx.Done():
-	case <-time.After(d):
+	case <-time.After(duration):
 	}
 }
 
@@ -296,8 +296,8 @@ func (f *faultInjector) killSomeRunners() {
 	}
 }
 
-// killBoth kills the service and the runners in a random order, and then starts the next service.
-func (f *faultInjector) killBoth() {
+// killServiceAndRunners kills the service and the runners in a random order, and then starts the next service.
+func (f *faultInjector) killServiceAndRunners() {
 	f.runnerFaulted.Store(true)
 	pids := f.RunnerPids()
 	kills := []func(){f.killService, func() {
@@ -364,14 +364,14 @@ func (f *faultInjector) fillQuota() {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
 			new(json.RawMessage))
 	}
-	var st struct {
+	var status struct {
 		Bytes int64 `json:"user_bytes"`
 	}
-	if err := f.get("status", testrig.Fields{}, &st); err != nil || st.Bytes < 1<<10 {
+	if err := f.get("status", testrig.Fields{}, &status); err != nil || status.Bytes < 1<<10 {
 		return // an earlier fault may still keep the service from answering
 	}
 	f.outputFaulted.Store(true)
-	quota := min(st.Bytes/2, 100<<10)
+	quota := min(status.Bytes/2, 100<<10)
 	if set(quota) != nil {
 		return
 	}
@@ -386,8 +386,8 @@ func (f *faultInjector) fillQuota() {
 }
 
 // fillUntil keeps extending a file for the given time, to fill all blocks that are freed.
-func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
-	end := time.Now().Add(d)
+func (f *faultInjector) fillUntil(file *os.File, duration time.Duration) {
+	end := time.Now().Add(duration)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
 		for size := 256 << 10; size > 0; size /= 2 {
 			for err := error(nil); err == nil && time.Now().Before(end); {

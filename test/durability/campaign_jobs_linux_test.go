@@ -21,7 +21,8 @@ import (
 // The arguments are: tag, size of the output in bytes, offset of the output in the text of the campaign's
 // numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
-note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
+note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' \
+	"$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + testrig.LockingCommand("$RIG/locks/$tag") + ` || note X 0
 note S 0
 case $shape in
@@ -32,7 +33,8 @@ stubborn) trap '' TERM ;;
 background) (exec 9>&-; sleep 2 >/dev/null 2>&1 &) ;;
 stdin) cat ;;
 esac
-bytes() { [ "$2" = 0 ] || dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
+bytes() { [ "$2" = 0 ] ||
+	dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
 bytes "$offset" $((size / 2))
 case $shape-$seconds in
 *-0) ;;
@@ -50,32 +52,32 @@ const numbersTextBytes = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
 type campaignJob struct {
-	tag       string
-	size      int     // bytes of output
-	offset    int     // byte offset of the output in the text of numbers
-	seconds   float64 // run time
-	failCount int     // number of attempts that fail with the exit code in the field code
-	code      int
-	shape     string // shape of the process tree; see campaignScript
-	stdin     string
-	onLost    string
-	group     string
-	timeout   bool           // the job has a timeout
-	extra     testrig.Fields // more fields of the request
+	tag          string
+	outputBytes  int
+	outputOffset int     // byte offset of the output in the text of numbers
+	seconds      float64 // run time
+	failCount    int     // number of attempts that fail with failCode
+	failCode     int
+	treeShape    string // shape of the process tree; see campaignScript
+	stdin        string
+	onLost       string
+	group        string
+	hasTimeout   bool
+	extraFields  testrig.Fields // more fields of the request
 }
 
 // randomJob returns a random job. Most jobs are short, print little and succeed.
 func randomJob(rng *rand.Rand, tag string) campaignJob {
-	j := campaignJob{tag: tag, size: rng.IntN(2000), shape: "plain", onLost: "retry",
-		group: "g" + strconv.Itoa(rng.IntN(12)), extra: testrig.Fields{}}
+	j := campaignJob{tag: tag, outputBytes: rng.IntN(2000), treeShape: "plain", onLost: "retry",
+		group: "g" + strconv.Itoa(rng.IntN(12)), extraFields: testrig.Fields{}}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	switch {
 	case one(25):
-		j.size = 200<<10 + rng.IntN(1800<<10)
+		j.outputBytes = 200<<10 + rng.IntN(1800<<10)
 	case one(8):
-		j.size = 60<<10 + rng.IntN(140<<10)
+		j.outputBytes = 60<<10 + rng.IntN(140<<10)
 	}
-	j.offset = 10 * rng.IntN((numbersTextBytes-j.size)/10)
+	j.outputOffset = 10 * rng.IntN((numbersTextBytes-j.outputBytes)/10)
 	switch p := rng.IntN(100); {
 	case p < 35:
 		j.seconds = 0.05 + float64(rng.IntN(95))/100
@@ -86,50 +88,51 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	}
 	switch p := rng.IntN(100); {
 	case p < 15:
-		j.failCount, j.code = 1+rng.IntN(2), 3
+		j.failCount, j.failCode = 1+rng.IntN(2), 3
 	case p < 20:
-		j.failCount, j.code = 999, 4
+		j.failCount, j.failCode = 999, 4
 	case p < 24:
-		j.failCount, j.code, j.extra["defer_codes"] = 2, 75, []int{75}
+		j.failCount, j.failCode, j.extraFields["defer_codes"] = 2, 75, []int{75}
 	case p < 27:
-		j.failCount, j.code, j.extra["no_retry_codes"] = 999, 5, []int{5}
+		j.failCount, j.failCode, j.extraFields["no_retry_codes"] = 999, 5, []int{5}
 	}
 	shapes := []string{"forks", "setsid", "pipe", "stubborn", "background", "stdin", "bare"}
 	if one(3) {
-		j.shape = shapes[rng.IntN(len(shapes))]
+		j.treeShape = shapes[rng.IntN(len(shapes))]
 	}
-	switch j.shape {
+	switch j.treeShape {
 	case "background":
-		j.extra["allow_background"] = true
+		j.extraFields["allow_background"] = true
 	case "stdin":
 		j.stdin = strings.Repeat(tag+"\n", 1+rng.IntN(400))
 	}
 	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[rng.IntN(5)]
 	if one(4) {
-		j.extra["id"] = "n-" + tag
+		j.extraFields["id"] = "n-" + tag
 	}
 	shortDelay := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
 	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 	switch rng.IntN(24) {
 	case 0, 1:
-		j.extra["delay"] = shortDelay().String()
+		j.extraFields["delay"] = shortDelay().String()
 	case 2:
-		j.extra["run_at"] = timeIn(shortDelay())
+		j.extraFields["run_at"] = timeIn(shortDelay())
 	case 3:
-		j.extra["expires_at"] = timeIn(shortDelay())
+		j.extraFields["expires_at"] = timeIn(shortDelay())
 	}
-	if j.timeout = one(10); j.timeout {
-		j.extra["timeout"] = 0.3 + float64(rng.IntN(200))/100
+	if j.hasTimeout = one(10); j.hasTimeout {
+		j.extraFields["timeout"] = 0.3 + float64(rng.IntN(200))/100
 	}
-	j.extra["priority"], j.extra["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
-	j.extra["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
+	j.extraFields["priority"], j.extraFields["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
+	j.extraFields["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
 	return j
 }
 
 // enqueueParams returns the parameters of the request that enqueues the job.
 func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
-	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
-		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
+	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.outputBytes),
+		strconv.Itoa(j.outputOffset), strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount),
+		strconv.Itoa(j.failCode), j.treeShape}
 	p := testrig.Fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,
 		"on_lost":      j.onLost,
 		"output_limit": 8 << 20,
@@ -137,7 +140,7 @@ func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
 	if j.stdin != "" {
 		p["stdin"] = j.stdin
 	}
-	for k, v := range j.extra {
+	for k, v := range j.extraFields {
 		p[k] = v
 	}
 	return p
@@ -145,13 +148,13 @@ func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
 
 // expectedOutput returns what an attempt of the job prints if it is not interrupted.
 func (c *campaign) expectedOutput(j *campaignJob) string {
-	return j.stdin + c.numbers[j.offset:j.offset+j.size]
+	return j.stdin + c.numbersText[j.outputOffset:j.outputOffset+j.outputBytes]
 }
 
 // String returns the note in a readable form, without its tag.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
-		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.code)
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.exitCode)
 	}
 	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptime, d.attempt, d.pid, d.cookie, d.kind)
 }
@@ -162,27 +165,27 @@ type ledgerNote struct {
 	tag          string
 	attempt, pid int
 	uptime       float64 // seconds since boot
-	code         int     // exit code, only in notes of kind E
+	exitCode     int     // only in notes of kind E
 	cookie       string  // mark of all processes of the attempt
 }
 
 // notesFrom reads the notes in the ledger that start at or after a byte offset.
-func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
+func (c *campaign) notesFrom(startOffset int64) (notes []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
 		c.Fatal(err)
 	}
-	for line := range strings.Lines(string(raw[from:])) {
+	for line := range strings.Lines(string(raw[startOffset:])) {
 		var d ledgerNote
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.uptime, &d.code,
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.uptime, &d.exitCode,
 			&d.cookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)
 		}
 		d.kind = kind[0]
-		list = append(list, d)
+		notes = append(notes, d)
 	}
-	return list
+	return notes
 }
 
 // uptime returns the time since boot in seconds, which is the ledger's clock.

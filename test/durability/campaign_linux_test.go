@@ -22,18 +22,18 @@ import (
 
 // These constants describe a campaign and the bounds that the queue must keep.
 const (
-	// roundFaults is how long faults are injected in one round. Then the campaign waits until all jobs have ended,
+	// faultTime is how long faults are injected in one round. Then the campaign waits until all jobs have ended,
 	// and checks them.
-	roundFaults   = 40 * time.Second
-	campaignUsers = 5 // concurrent clients
-	diskSize      = "48M"
+	faultTime   = 40 * time.Second
+	clientCount = 5 // concurrent clients
+	diskSize    = "48M"
 	// The service must send its first reply within this time after its start, even if runners hang.
-	readyBound = 3 * time.Second
+	readyTimeLimit = 3 * time.Second
 	// A reply must arrive within this time, in addition to the time for which the request asks the service to
 	// wait.
-	answerBound = 35 * time.Second
+	replyTimeLimit = 35 * time.Second
 	// After the last fault, all jobs must end within this time.
-	settleBound = 90 * time.Second
+	jobsEndTimeLimit = 90 * time.Second
 )
 
 // Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at the
@@ -57,8 +57,8 @@ func TestCampaign(t *testing.T) {
 		length = d
 	}
 	c := newCampaign(t, length)
-	for remaining := length; remaining > 0; remaining -= roundFaults {
-		c.runRound(min(remaining, roundFaults))
+	for remaining := length; remaining > 0; remaining -= faultTime {
+		c.runRound(min(remaining, faultTime))
 	}
 	c.report()
 }
@@ -67,12 +67,12 @@ func TestCampaign(t *testing.T) {
 // about its jobs.
 type campaign struct {
 	*testrig.Queue
-	recordDir string // directory on another disk for the ledger, the locks and the logs
-	diskMount string // mount point of the small disk; "" if there is no such disk
-	seed      uint64
-	numbers   string           // a long text of decimal numbers; the output of each job is a part of it
-	service   *campaignService // process of the service that was started last
-	events    *campaignEvents  // receives the events of this round
+	recordDir   string // directory on another disk for the ledger, the locks and the logs
+	diskMount   string // mount point of the small disk; "" if there is no such disk
+	seed        uint64
+	numbersText string           // a long text of decimal numbers; the output of each job is a part of it
+	service     *campaignService // process of the service that was started last
+	events      *campaignEvents  // receives the events of this round
 
 	diskFull       atomic.Bool // the disk is full or was full a moment ago
 	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
@@ -82,45 +82,45 @@ type campaign struct {
 
 	mu              sync.Mutex
 	jobs            map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
-	groups          map[string]*requests     // requests about whole groups; guarded by mu
-	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	groups          map[string]*sentRequests // requests about whole groups; guarded by mu
+	recentJobs      []*trackedJob            // acknowledged jobs, newest last; guarded by mu
 	batches         map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
 	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
 	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
-	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	maxLatencies    map[string]time.Duration // longest time to a reply, by verb; guarded by mu
 	latencies       []time.Duration          // times to all replies; guarded by mu
 	startTimes      []time.Duration          // times until a service was ready; guarded by mu
 	violations      map[string]int           // number of violations, by kind; guarded by mu
 	firstViolations []string                 // texts of the first violations, shortened; guarded by mu
 
 	ledgerStart int64 // offset in the ledger at which this round begins
-	rounds      int
+	roundCount  int
 }
 
-// requests records which kinds of requests clients have sent about a job or a group. Clients record a request
+// sentRequests records which kinds of requests clients have sent about a job or a group. Clients record a request
 // before they send it. So every effect in a job's history has a recorded kind of request.
-type requests struct {
+type sentRequests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
 
 // trackedJob is a job that a client tried to enqueue.
 type trackedJob struct {
 	campaignJob
-	requests
+	sentRequests
 	id             string  // "" until the enqueue is acknowledged
 	neverCommitted bool    // the batch of the job was not committed, so the job must not exist
-	removed        bool    // the service has acknowledged the removal of the job
+	isRemoved      bool    // the service has acknowledged the removal of the job
 	endedAt        float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
 	heldAt         float64 // uptime in seconds when a hold was acknowledged; 0 if none was
 }
 
-func newCampaign(t *testing.T, length time.Duration) *campaign {
+func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		Queue: testrig.NewQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{},
+		jobs: map[string]*trackedJob{}, groups: map[string]*sentRequests{}, batches: map[string][]string{},
 		cutOutputs: map[string]bool{},
-		counts:     map[string]int{}, slowest: map[string]time.Duration{}, violations: map[string]int{},
+		counts:     map[string]int{}, maxLatencies: map[string]time.Duration{}, violations: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
 		c.seed = n
@@ -134,8 +134,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	for i := range numbersTextBytes / 10 {
 		fmt.Fprintf(&numbers, "%09d\n", i)
 	}
-	c.numbers = numbers.String()
-	for name, text := range map[string]string{"numbers": c.numbers, "job.sh": campaignScript, "ledger": ""} {
+	c.numbersText = numbers.String()
+	for name, text := range map[string]string{"numbers": c.numbersText, "job.sh": campaignScript, "ledger": ""} {
 		if err := os.WriteFile(filepath.Join(recordDir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 		c.Dir = c.Path("q")
 	}
 	t.Cleanup(func() { // runs before the disk is unmounted
-		c.endAll()
+		c.endProcesses()
 		if t.Failed() {
 			t.Logf("the ledger and the logs are in %s", recordDir)
 			return
@@ -170,7 +170,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.WriteFile(c.Path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("campaign of %v with the seed %d, below %s", length, c.seed, recordDir)
+	t.Logf("campaign of %v with the seed %d, below %s", duration, c.seed, recordDir)
 	c.startService()
 	c.mustRequest("worker.scale", testrig.Fields{"count": 6})
 	return c
@@ -178,18 +178,18 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 
 // runRound injects faults and sends requests for the given time. Then it waits until all jobs have
 // ended, and checks them.
-func (c *campaign) runRound(length time.Duration) {
-	c.rounds++
+func (c *campaign) runRound(duration time.Duration) {
+	c.roundCount++
 	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
 		flag.Store(false)
 	}
-	c.events = c.follow()
-	ctx, cancel := context.WithTimeout(context.Background(), length)
+	c.events = c.followEvents()
+	ctx, cancel := context.WithTimeout(context.Background(), duration)
 	defer cancel()
 	var clients sync.WaitGroup
-	for i := range campaignUsers {
-		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), rng: c.newRand(i),
-			requester: testrig.Requester{Q: c.Queue, Timeout: answerBound + 5*time.Second}}
+	for i := range clientCount {
+		client := &campaignClient{campaign: c, name: fmt.Sprintf("r%dc%d", c.roundCount, i), rng: c.newRand(i),
+			requester: testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit + 5*time.Second}}
 		clients.Go(func() { client.run(ctx) })
 	}
 	c.injectFaults(ctx)
@@ -203,9 +203,9 @@ func (c *campaign) runRound(length time.Duration) {
 }
 
 // newRand returns the random source of the client with number i in this round. The fault injector has the
-// number campaignUsers.
+// number clientCount.
 func (c *campaign) newRand(i int) *rand.Rand {
-	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
+	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(i)))
 }
 
 // quiesce resets the settings that may delay jobs, and waits until all jobs have ended.
@@ -217,13 +217,13 @@ func (c *campaign) quiesce() {
 	}
 	c.mustRequest("drain", testrig.Fields{"off": true})
 	c.mustRequest("worker.scale", testrig.Fields{"count": 8})
-	for deadline := time.Now().Add(settleBound); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(jobsEndTimeLimit); ; time.Sleep(20 * time.Millisecond) {
 		open := c.unfinished()
 		if open == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.recordViolation("unrest", "%v after the last fault: %s\n%s", settleBound, open, c.describeUnfinished())
+			c.recordViolation("unrest", "%v after the last fault: %s\n%s", jobsEndTimeLimit, open, c.describeUnfinished())
 			return
 		}
 	}
@@ -232,17 +232,17 @@ func (c *campaign) quiesce() {
 // unfinished describes the number of waiting and running jobs and of busy workers. It returns "" if the queue
 // is idle.
 func (c *campaign) unfinished() string {
-	var st struct {
+	var status struct {
 		Jobs    map[string]int
 		Workers struct{ Busy int }
 		Health  string
 	}
-	if err := c.get("status", testrig.Fields{}, &st); err != nil {
+	if err := c.get("status", testrig.Fields{}, &status); err != nil {
 		return err.Error()
 	}
-	if n := st.Jobs["pending"] + st.Jobs["failed"] + st.Jobs["processing"] + st.Jobs["blocked"]; n > 0 ||
-		st.Workers.Busy > 0 {
-		return fmt.Sprintf("%v, %d busy, %s", st.Jobs, st.Workers.Busy, st.Health)
+	if n := status.Jobs["pending"] + status.Jobs["failed"] + status.Jobs["processing"] + status.Jobs["blocked"]; n > 0 ||
+		status.Workers.Busy > 0 {
+		return fmt.Sprintf("%v, %d busy, %s", status.Jobs, status.Workers.Busy, status.Health)
 	}
 	return ""
 }
@@ -288,7 +288,7 @@ func (c *campaign) clear() {
 	clear(c.jobs)
 	clear(c.groups)
 	clear(c.batches)
-	c.recent = nil
+	c.recentJobs = nil
 }
 
 // traceSteps reports whether the log names each operation and fault.
@@ -308,20 +308,20 @@ func (c *campaign) count(name string) {
 	c.counts[name]++
 }
 
-// maxReported is the maximum number of violations of one kind that are reported in full.
-const maxReported = 8
+// maxReportedPerKind is the maximum number of violations of one kind that are reported in full.
+const maxReportedPerKind = 8
 
 // recordViolation records that the queue broke a promise of the given kind.
 func (c *campaign) recordViolation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++
 	n := c.violations[kind]
-	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
-	if n <= maxReported {
+	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.roundCount, uptime(), kind, fmt.Sprintf(format, args...))
+	if n <= maxReportedPerKind {
 		c.firstViolations = append(c.firstViolations, message[:min(300, len(message))])
 	}
 	c.mu.Unlock()
-	if n <= maxReported {
+	if n <= maxReportedPerKind {
 		c.Error(message)
 	}
 }
@@ -348,25 +348,25 @@ func (c *campaign) report() {
 			slow++
 		}
 	}
-	quantile := func(list []time.Duration, share float64) time.Duration {
+	quantile := func(list []time.Duration, fraction float64) time.Duration {
 		if len(list) == 0 {
 			return 0
 		}
-		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
+		return list[min(int(fraction*float64(len(list))), len(list)-1)].Round(time.Millisecond)
 	}
 	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies),
 		quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
 	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5),
 		quantile(c.startTimes, 1))
-	verbs := slices.SortedFunc(maps.Keys(c.slowest),
-		func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
+	verbs := slices.SortedFunc(maps.Keys(c.maxLatencies),
+		func(a, b string) int { return cmp.Compare(c.maxLatencies[b], c.maxLatencies[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")
 	for _, verb := range verbs[:min(8, len(verbs))] {
-		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
+		fmt.Fprintf(&text, " %s %v,", verb, c.maxLatencies[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
 	for _, message := range c.firstViolations { // repeat the first violations at the end, because the log is long
 		fmt.Fprintf(&text, "\n  %q", message)
 	}
-	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())
+	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.roundCount, text.String())
 }

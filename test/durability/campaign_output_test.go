@@ -12,23 +12,23 @@ type outputRead struct {
 	text, want   string // output that the method returned, and output that the job printed
 	droppedBytes int64  // bytes that the service reports as not stored
 	damagedBytes int64  // bytes that the service reports as damaged
-	unreadable   int    // number of parts of the reply that violate the protocol
-	refusal      string // error that the service returned; "" for none
-	cut          bool   // whether the campaign has truncated an output file of the job
+	invalidParts int    // number of parts of the reply that violate the protocol
+	serviceError string // error that the service returned; "" for none
+	isCut        bool   // whether the campaign has truncated an output file of the job
 }
 
 // verdict checks the output. It returns either the name of the counter that counts such outputs, or a
 // description of a violation.
-func (o *outputRead) verdict() (count, violation string) {
+func (o *outputRead) verdict() (counter, violation string) {
 	switch {
-	case o.unreadable > 0:
-		return "", fmt.Sprintf("%d pieces of the answer cannot be read", o.unreadable)
-	case strings.Contains(o.refusal, "to make room"):
+	case o.invalidParts > 0:
+		return "", fmt.Sprintf("%d pieces of the answer cannot be read", o.invalidParts)
+	case strings.Contains(o.serviceError, "to make room"):
 		return "outputs forgotten", ""
-	case o.cut && (o.refusal != "" || o.damagedBytes > 0):
+	case o.isCut && (o.serviceError != "" || o.damagedBytes > 0):
 		return "outputs damaged", ""
-	case o.refusal != "":
-		return "", o.refusal
+	case o.serviceError != "":
+		return "", o.serviceError
 	case o.damagedBytes > 0:
 		return "", fmt.Sprintf("%d bytes are damaged, and no fault truncated its file", o.damagedBytes)
 	case o.droppedBytes > 0:
@@ -48,16 +48,16 @@ func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 		"whole":                                  {outputRead{text: "a", want: "a"}, "outputs whole"},
 		"other bytes":                            {outputRead{text: "b", want: "a"}, ""},
 		"dropped":                                {outputRead{want: "a", droppedBytes: 1}, "outputs dropped"},
-		"damaged by the campaign":                {outputRead{want: "a", damagedBytes: 1, cut: true}, "outputs damaged"},
+		"damaged by the campaign":                {outputRead{want: "a", damagedBytes: 1, isCut: true}, "outputs damaged"},
 		"damaged otherwise":                      {outputRead{want: "a", damagedBytes: 1}, ""},
 		"damaged otherwise, other bytes dropped": {outputRead{want: "abc", damagedBytes: 1, droppedBytes: 1}, ""},
-		"refused after a cut": {outputRead{want: "a", refusal: "is damaged", cut: true},
+		"refused after a cut": {outputRead{want: "a", serviceError: "is damaged", isCut: true},
 			"outputs damaged"},
-		"refused otherwise": {outputRead{want: "a", refusal: "is damaged"}, ""},
-		"removed for room": {outputRead{want: "a", refusal: "was removed to make room"},
+		"refused otherwise": {outputRead{want: "a", serviceError: "is damaged"}, ""},
+		"removed for room": {outputRead{want: "a", serviceError: "was removed to make room"},
 			"outputs forgotten"},
-		"cut, and other bytes without a report": {outputRead{text: "b", want: "a", cut: true}, ""},
-		"unreadable answer":                     {outputRead{text: "a", want: "a", unreadable: 1}, ""},
+		"cut, and other bytes without a report": {outputRead{text: "b", want: "a", isCut: true}, ""},
+		"unreadable answer":                     {outputRead{text: "a", want: "a", invalidParts: 1}, ""},
 	} {
 		if count, wrong := c.verdict(); count != c.count || (wrong == "") != (count != "") {
 			t.Errorf("%s: counted as %q, violation %q; want %q", name, count, wrong, c.count)

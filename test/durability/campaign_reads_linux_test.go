@@ -15,34 +15,35 @@ import (
 
 // isDialError reports whether err means that no service was listening, so that the request was not sent.
 func isDialError(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var opErr *net.OpError
+	return errors.As(err, &opErr) && opErr.Op == "dial"
 }
 
 // mustRequest sends a request over a new connection. It repeats the request while no service is
 // reachable, or while the reply has the code unavailable or no_space.
-func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessage) {
+func (c *campaign) mustRequest(method string, params any) (reply testrig.WireMessage) {
 	c.Helper()
-	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
 	defer func() {
 		if a.Conn != nil {
 			a.Conn.Close()
 		}
 	}()
 	var err error
-	for deadline := time.Now().Add(answerBound); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		got, err = a.Request(method, params, func(json.RawMessage) {})
-		if err == nil && (got.Error == nil || got.Error.Data.Code != "unavailable" && got.Error.Data.Code != "no_space") {
-			return got
+	for deadline := time.Now().Add(replyTimeLimit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		reply, err = a.Request(method, params, func(json.RawMessage) {})
+		if err == nil && (reply.Error == nil ||
+			reply.Error.Data.Code != "unavailable" && reply.Error.Data.Code != "no_space") {
+			return reply
 		}
 	}
-	c.recordViolation("unreachable", "%s: %v, %+v", method, err, got.Error)
-	return got
+	c.recordViolation("unreachable", "%s: %v, %+v", method, err, reply.Error)
+	return reply
 }
 
-// get sends a request once and decodes the result into a value, like json.Unmarshal.
-func (c *campaign) get(method string, params any, into any) error {
-	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+// get sends a request once and decodes the result into target, like json.Unmarshal.
+func (c *campaign) get(method string, params any, target any) error {
+	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
 	got, err := a.Request(method, params, func(json.RawMessage) {})
 	if a.Conn != nil {
 		a.Conn.Close()
@@ -53,11 +54,11 @@ func (c *campaign) get(method string, params any, into any) error {
 	case got.Error != nil:
 		return fmt.Errorf("%s: %s: %s", method, got.Error.Data.Code, got.Error.Message)
 	}
-	return json.Unmarshal(got.Result, into)
+	return json.Unmarshal(got.Result, target)
 }
 
-// campaignView is a job as the API methods "list" and "show" return it.
-type campaignView struct {
+// listedJob is a job as the API methods "list" and "show" return it.
+type listedJob struct {
 	testrig.Job
 	Seq        int64             `json:"seq"`
 	Labels     map[string]string `json:"labels"`
@@ -76,14 +77,14 @@ type campaignView struct {
 }
 
 // listJobs returns all jobs of a state, or all jobs if state is "".
-func (c *campaign) listJobs(state string) (jobs []campaignView, err error) {
+func (c *campaign) listJobs(state string) (jobs []listedJob, err error) {
 	params := testrig.Fields{"limit": 500}
 	if state != "" {
 		params["state"] = state
 	}
 	for {
 		var page struct {
-			Jobs []campaignView
+			Jobs []listedJob
 			Next *string
 		}
 		if err := c.get("list", params, &page); err != nil {
@@ -104,7 +105,7 @@ func (a *campaignClient) callReadOnly(method string, params testrig.Fields) {
 
 // wait sends a request that waits for some jobs for a limited time.
 func (a *campaignClient) wait() {
-	list := a.pick()
+	list := a.pickRecent()
 	if len(list) == 0 {
 		return
 	}
@@ -119,7 +120,7 @@ func (a *campaignClient) wait() {
 // logs requests the output of a job, or follows the output for a while. It does not compare the text with the
 // expected output, because the output may still grow. The method check does that at the end of the round.
 func (a *campaignClient) logs() {
-	list := a.pick()
+	list := a.pickRecent()
 	if len(list) == 0 {
 		return
 	}
@@ -129,7 +130,7 @@ func (a *campaignClient) logs() {
 		a.requester.Timeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
 		_, err := a.requester.Request("logs", params, func(json.RawMessage) {})
 		if !isDialError(err) {
-			a.c.count("ops logs -f")
+			a.campaign.count("ops logs -f")
 		}
 		return
 	}
@@ -142,24 +143,24 @@ func (a *campaignClient) logs() {
 // show requests the details of a job. If the job has ended and no client has restarted it, show checks that no
 // process holds the lock of the job.
 func (a *campaignClient) show() {
-	list := a.pick()
+	list := a.pickRecent()
 	if len(list) == 0 {
 		return
 	}
 	e := list[0]
-	fetch := func() (v campaignView, ok bool) {
+	fetch := func() (v listedJob, ok bool) {
 		got, _, answered := a.call("show", testrig.Fields{"id": e.id}, 0)
 		if !answered {
 			return v, false
 		}
 		if got.Error != nil {
 			if got.Error.Data.Code == "not_found" {
-				a.c.recordNotFound(e, "show: "+got.Error.Message)
+				a.campaign.recordNotFound(e, "show: "+got.Error.Message)
 			}
 			return v, false
 		}
 		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
-			a.c.recordViolation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, shortJSON(got.Result))
+			a.campaign.recordViolation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, truncatedJSON(got.Result))
 			return v, false
 		}
 		return v, true
@@ -168,9 +169,9 @@ func (a *campaignClient) show() {
 	if !ok || !hasEnded(before.State) {
 		return
 	}
-	held := a.c.lockHeld(e.tag)
+	held := a.campaign.isLockHeld(e.tag)
 	if after, ok := fetch(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
-		a.c.recordViolation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
+		a.campaign.recordViolation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
 	}
 }
 
@@ -208,11 +209,11 @@ func (a *campaignClient) changeWorkerCount() {
 		a.call("worker.start", testrig.Fields{"count": 1}, 0)
 	default:
 		wait := time.Duration(a.rng.IntN(2000)) * time.Millisecond
-		a.c.stoppedJobs.Store(true)
+		a.campaign.stoppedJobs.Store(true)
 		a.call("worker.stop", testrig.Fields{"timeout": wait.String()}, wait)
 		for range maxResends {
 			if got, _, answered := a.call("worker.scale", testrig.Fields{"count": 6}, 0); answered && got.Error == nil ||
-				a.c.clientsStopped.Load() {
+				a.campaign.clientsStopped.Load() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
@@ -226,7 +227,7 @@ func (a *campaignClient) drain() {
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
 	for range maxResends {
 		if got, _, answered := a.call("drain", testrig.Fields{"off": true}, 0); answered && got.Error == nil ||
-			a.c.clientsStopped.Load() {
+			a.campaign.clientsStopped.Load() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
@@ -243,12 +244,12 @@ func (a *campaignClient) doctor() {
 		Findings []struct{ Check, Level, Message string }
 	}
 	if err := json.Unmarshal(got.Result, &d); err != nil {
-		a.c.recordViolation("answer", "doctor: %v", err)
+		a.campaign.recordViolation("answer", "doctor: %v", err)
 	}
 	for _, f := range d.Findings {
 		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" ||
 			f.Check == "indexes") {
-			a.c.recordViolation("doctor", "%s: %s", f.Check, f.Message)
+			a.campaign.recordViolation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
@@ -263,19 +264,19 @@ func (a *campaignClient) backup() {
 	}
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
 	if err != nil {
-		a.c.recordViolation("test", "%v", err)
+		a.campaign.recordViolation("test", "%v", err)
 		return
 	}
 	defer db.Close()
 	var integrity string
 	if err := db.QueryRow("PRAGMA integrity_check").Scan(&integrity); err != nil || integrity != "ok" {
-		a.c.recordViolation("backup", "%s, %v", integrity, err)
+		a.campaign.recordViolation("backup", "%s, %v", integrity, err)
 	}
 }
 
 // runRandomCommand runs a random command of queuectl.
 func (a *campaignClient) runRandomCommand() {
-	list := a.pick()
+	list := a.pickRecent()
 	if len(list) == 0 {
 		return
 	}
@@ -289,16 +290,16 @@ func (a *campaignClient) runRandomCommand() {
 	case "events":
 		args = append(args, "--since", "0", "--json")
 	default:
-		a.c.mu.Lock()
-		e.mark(verb)
-		a.c.mu.Unlock()
+		a.campaign.mu.Lock()
+		e.recordVerb(verb)
+		a.campaign.mu.Unlock()
 		args = append(args, e.id)
 	}
 	r := a.cli(args...)
 	switch {
 	case r.Code == 0:
-		a.c.recordDone(e, verb, uptime())
+		a.campaign.recordDone(e, verb, uptime())
 	case r.Code == 4 && len(args) == 2 && verb != "logs":
-		a.c.recordNotFound(e, "queuectl "+verb+": "+r.Stderr)
+		a.campaign.recordNotFound(e, "queuectl "+verb+": "+r.Stderr)
 	}
 }

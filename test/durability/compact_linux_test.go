@@ -14,7 +14,7 @@ import (
 
 // smallDiskQueue returns a queue on an ext4 disk of 32 MB, and a function that returns the disk's free bytes.
 // It turns off the quota that would prevent a single user from filling the disk.
-func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
+func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sqlite cover "+
 		"compaction")
@@ -34,7 +34,7 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 
 // checkUsableAgain removes all jobs of the queue. It checks that new jobs run and that the disk has free space
 // again. The service is not restarted.
-func checkUsableAgain(q *testrig.Queue, free func() int64) {
+func checkUsableAgain(q *testrig.Queue, freeBytes func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
 		return q.CLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").Code == 0
@@ -43,7 +43,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 		return q.CLI("enqueue", "--id", "after", "true").Code == 0
 	})
 	q.MustCLI("wait", "after", "--timeout", "20")
-	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
+	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return freeBytes() >= 12<<20 })
 	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Stdout, "are free for new rows") ||
 		!strings.Contains(out.Stdout, "SQLite finds no damage") {
 		q.Errorf("doctor: %s%s", out.Stdout, out.Stderr)

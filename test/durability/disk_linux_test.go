@@ -21,16 +21,16 @@ func logPosition(d *testrig.Disk) int64 {
 	return info.Size()
 }
 
-// record is an entry of the disk's log: a write, or a flush if data is empty. The field end is the position in
-// the log at which the entry ends.
-type record struct {
-	end    int64
-	offset uint64
-	data   []byte
+// logRecord is an entry of the disk's log: a write, or a flush if data is empty. The field endPosition is the
+// position in the log at which the entry ends.
+type logRecord struct {
+	endPosition int64
+	offset      uint64
+	data        []byte
 }
 
 // readRecords reads the log of the disk.
-func readRecords(d *testrig.Disk) (list []record) {
+func readRecords(d *testrig.Disk) (records []logRecord) {
 	d.Helper()
 	raw, err := os.ReadFile(d.Path("log"))
 	if err != nil {
@@ -43,9 +43,9 @@ func readRecords(d *testrig.Disk) (list []record) {
 		}
 		data := raw[at+16 : at+16+size]
 		at += 16 + size
-		list = append(list, record{int64(at), offset, data})
+		records = append(records, logRecord{int64(at), offset, data})
 	}
-	return list
+	return records
 }
 
 // These constants are the kinds of power cuts. A kind determines which of the writes since the last flush
@@ -55,40 +55,40 @@ const (
 	keepsNone
 	keepsWrites  // a random subset of the writes
 	keepsSectors // a random subset of the sectors of each write
-	keepsKinds
+	cutKindCount
 )
 
-const sector = 512 // in bytes; a disk writes a sector completely or not at all
+const sectorBytes = 512 // a disk writes a sector completely or not at all
 
-// cutter computes the content of the disk after each of several power cuts. Its calls must be in the order of
+// powerCutter computes the content of the disk after each of several power cuts. Its calls must be in the order of
 // the cuts' log positions.
-type cutter struct {
-	records      []record
-	durable      []byte // content as of the last flush
-	flushedCount int    // number of records up to and including the last flush
-	writtenCount int    // number of records before the power cut
+type powerCutter struct {
+	records        []logRecord
+	durableContent []byte // content as of the last flush
+	flushedCount   int    // number of records up to and including the last flush
+	writtenCount   int    // number of records before the power cut
 }
 
 // contentAfter returns the content of the disk after a power cut at a log position. All writes before the last
 // flush survive. The kind of the cut determines which of the later writes survive.
-func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
-	for ; c.writtenCount < len(c.records) && c.records[c.writtenCount].end <= position; c.writtenCount++ {
+func (c *powerCutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
+	for ; c.writtenCount < len(c.records) && c.records[c.writtenCount].endPosition <= position; c.writtenCount++ {
 		if len(c.records[c.writtenCount].data) > 0 {
 			continue
 		}
 		for _, r := range c.records[c.flushedCount:c.writtenCount] {
-			copy(c.durable[r.offset:], r.data)
+			copy(c.durableContent[r.offset:], r.data)
 		}
 		c.flushedCount = c.writtenCount + 1
 	}
-	image := append([]byte(nil), c.durable...)
+	image := append([]byte(nil), c.durableContent...)
 	for _, r := range c.records[c.flushedCount:c.writtenCount] {
 		if kind == keepsAll || kind == keepsWrites && rng.IntN(2) == 0 {
 			copy(image[r.offset:], r.data)
 		}
-		for at := 0; kind == keepsSectors && at < len(r.data); at += sector {
+		for at := 0; kind == keepsSectors && at < len(r.data); at += sectorBytes {
 			if rng.IntN(2) == 0 {
-				copy(image[r.offset+uint64(at):], r.data[at:min(at+sector, len(r.data))])
+				copy(image[r.offset+uint64(at):], r.data[at:min(at+sectorBytes, len(r.data))])
 			}
 		}
 	}

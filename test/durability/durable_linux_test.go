@@ -19,7 +19,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// startTraced starts the service under strace, which writes its trace to a file, and waits until the service answers.
+// startTraced starts the service under strace, which writes its trace to a file, and waits until the service
+// answers.
 func startTraced(q *testrig.Queue, trace string, options ...string) {
 	q.Helper()
 	args := append([]string{"-f", "-y", "-o", trace}, options...)
@@ -93,7 +94,7 @@ var (
 
 // checkRepliesAfterFsync reads a trace of system calls. It returns the number of early replies and of all
 // replies. A reply is early if no fsync began after the job was written to the WAL and ended before the reply.
-func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
+func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount int) {
 	f, err := os.Open(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -124,32 +125,32 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 				}
 			}
 		case strings.Contains(line, "sync(") && strings.Contains(line, "queuectl.db-wal"):
-			var covers []string
+			var coveredTokens []string
 			for token, s := range stage {
 				if s == written {
 					stage[token] = syncing
-					covers = append(covers, token)
+					coveredTokens = append(coveredTokens, token)
 				}
 			}
 			if strings.HasSuffix(line, "= 0") {
-				done(covers)
+				done(coveredTokens)
 			} else {
-				under[pid] = covers
+				under[pid] = coveredTokens
 			}
 		case strings.Contains(line, "sync resumed") && strings.HasSuffix(line, "= 0"):
 			done(under[pid])
 			delete(under, pid)
 		case strings.Contains(line, " write(") && strings.Contains(line, `duplicate\":false`):
-			answers++
+			replyCount++
 			if token := tokenPattern.FindString(line); stage[token] != synced {
-				early++
+				earlyCount++
 			}
 		}
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return early, answers
+	return earlyCount, replyCount
 }
 
 // If a write or an fsync of the database fails with EIO or ENOSPC, no acknowledged job is lost. The service
@@ -186,15 +187,16 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. On each thread
-// of the service, the n-th call of the given system call after the start fails, and so do all later ones. The
-// results are whether each job was acknowledged, and the exit code of the service, or 0 if the service did not
-// exit.
-func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[string]bool, code int) {
+// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. Each thread of the
+// service counts its calls of systemCall after the start. The call with the number firstFailingCall fails, and so
+// do all later ones. isAcked contains whether each job was acknowledged. exitCode is the exit code of the service,
+// or 0 if the service did not exit.
+func enqueueUnderFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
+	isAcked map[string]bool, exitCode int) {
 	q.Start("--workers", "0")
 	pid := fmt.Sprint(q.Cmd.Process.Pid)
-	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+call, "-e",
-		fmt.Sprintf("inject=%s:error=%s:when=%d+", call, fault, n))
+	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+systemCall, "-e",
+		fmt.Sprintf("inject=%s:error=%s:when=%d+", systemCall, fault, firstFailingCall))
 	stderr, err := trace.StderrPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -209,32 +211,32 @@ func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[s
 		trace.Process.Kill()
 		trace.Wait()
 	}()
-	acked = map[string]bool{}
+	isAcked = map[string]bool{}
 	w := q.Dial()
 	for i := range 12 {
 		id := fmt.Sprintf("job-%d", i)
-		if acked[id] = testrig.EnqueueRaw(w, id); !acked[id] {
+		if isAcked[id] = testrig.EnqueueRaw(w, id); !isAcked[id] {
 			break
 		}
 	}
 	select {
 	case err := <-q.Exit:
 		q.Exit <- err
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			code = exit.ExitCode()
+		var exitErr *exec.ExitError
+		if errors.As(err, &exitErr) {
+			exitCode = exitErr.ExitCode()
 		}
 		q.Cmd = nil
 	case <-time.After(300 * time.Millisecond):
 		trace.Process.Kill()
 		q.Kill()
 	}
-	return acked, code
+	return isAcked, exitCode
 }
 
 // startWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The returned
 // function waits for n keep-alive messages of the service.
-func startWatchdog(q *testrig.Queue) (beats func(n int)) {
+func startWatchdog(q *testrig.Queue) (awaitBeats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})

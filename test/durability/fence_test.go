@@ -13,29 +13,29 @@ import (
 
 // sendStaleStarts lets the messages of a dead service arrive late. A service sends its runner START frames
 // (messages that start jobs), the runner delays them, and the service is killed. The next service connects and
-// starts the same jobs. Then sendStaleStarts releases all frames. The parameter extra lists additional
+// starts the same jobs. Then sendStaleStarts releases all frames. extraFailpoints lists additional
 // failpoints.
-func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
+func sendStaleStarts(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
-	r.Env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extra}
+	r.Env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extraFailpoints}
 	r.Start("--workers", "0")
 	a := &testrig.Requester{Q: r.Queue}
-	for n := range jobs {
+	for n := range jobCount {
 		if err := r.Submit(a, fmt.Sprintf("f%05d", n), testrig.RigJob{Size: 60 << 10, Seconds: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The service claims all jobs in one transaction. If no job starts within 50 ms, it returns them to the
 	// queue and claims no more.
-	r.MustCLI("worker", "scale", fmt.Sprint(2*jobs))
-	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
+	r.MustCLI("worker", "scale", fmt.Sprint(2*jobCount))
+	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobCount })
 	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
 	// it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.Kill()
-	r.Start("--workers", fmt.Sprint(2*jobs))
-	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobs })
+	r.Start("--workers", fmt.Sprint(2*jobCount))
+	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobCount })
 	if s := r.CountLedgerEntries("S"); len(s) > 0 {
 		t.Fatalf("jobs whose START frames were held have started: %v", s)
 	}

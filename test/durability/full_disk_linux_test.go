@@ -45,8 +45,8 @@ func TestSmallDisk(t *testing.T) {
 // fillDisk enqueues jobs that wait until the gate file exists and then print output. After each job it extends the
 // filler file, until the service refuses a job for lack of space. Then it fills the rest of the disk. It returns the
 // ids of the acknowledged jobs.
-func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
-	f, err := os.Create(filler)
+func fillDisk(q *testrig.Queue, fillerPath, gatePath string) (ackedIDs []string) {
+	f, err := os.Create(fillerPath)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -55,26 +55,28 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	// two checks.
 	block := make([]byte, 512<<10)
 	for range 400 {
-		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
+		r := q.CLI("enqueue", "--json", "while [ ! -e "+gatePath+" ]; do sleep 0.05; done; seq 2000")
 		if r.Code == 5 && strings.Contains(r.Stderr, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
 				q.Errorf("the service has used its disk reserve: %v", err)
 			}
-			var disk syscall.Statfs_t
-			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
-				q.Errorf("only %d bytes were free when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
+			var diskStats syscall.Statfs_t
+			if err := syscall.Statfs(filepath.Dir(fillerPath), &diskStats); err != nil ||
+				diskStats.Bavail*uint64(diskStats.Bsize) < 3<<19 {
+				q.Errorf("only %d bytes were free when the first job was refused (%v)",
+					diskStats.Bavail*uint64(diskStats.Bsize), err)
 			}
 			// Fill the rest of the disk too. The service must still record the results of running jobs.
 			for err == nil {
 				_, err = f.Write(block)
 			}
-			return acked
+			return ackedIDs
 		}
 		var j testrig.Job
 		if r.Code != 0 || json.Unmarshal([]byte(r.Stdout), &j) != nil {
 			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Stderr)
 		}
-		acked = append(acked, j.ID)
+		ackedIDs = append(ackedIDs, j.ID)
 		f.Write(block) // one of these writes fills the disk, and then the service refuses the next job
 	}
 	q.Fatal("the disk was never full")
@@ -82,9 +84,9 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 }
 
 // fillWholeDisk fills a disk to the last byte with one file, which it returns.
-func fillWholeDisk(t *testing.T, disk string) *os.File {
+func fillWholeDisk(t *testing.T, diskDir string) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(disk, "filler"))
+	f, err := os.Create(filepath.Join(diskDir, "filler"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func freeInodes(t testing.TB, disk string) {
 
 // readLogs returns a job's standard output as `queuectl logs` prints it, and the number of bytes that the
 // command reports as dropped.
-func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
+func readLogs(w *testrig.Wire, id string) (text string, droppedBytes int64) {
 	w.Helper()
 	for line := range strings.Lines(w.MustCLI("logs", id, "--stdout", "--jsonl")) {
 		var p struct {
@@ -55,9 +55,9 @@ func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
 			w.Fatalf("logs %s: %v", id, err)
 		}
 		text += p.Text
-		dropped += p.Dropped
+		droppedBytes += p.Dropped
 	}
-	return text, dropped
+	return text, droppedBytes
 }
 
 // While the disk has no free inodes, output that needs a file is dropped, and its size is reported. Jobs do not

@@ -23,12 +23,12 @@ var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received
 // killLoad runs jobs while the service is killed again and again.
 type killLoad struct {
 	*testrig.Rig
-	kills        map[string]int  // number of kills, by failpoint
-	adoptedCount int             // number of times that a new service found a running long job with its pid
-	startTimes   []time.Duration // times until a new service was ready
-	stop         atomic.Bool
-	clients      sync.WaitGroup
-	failures     chan error
+	kills         map[string]int  // number of kills, by failpoint
+	adoptedCount  int             // number of times that a new service found a running long job with its pid
+	startTimes    []time.Duration // times until a new service was ready
+	stopRequested atomic.Bool
+	clients       sync.WaitGroup
+	failures      chan error
 }
 
 // If the service is killed at any time, no acknowledged job is lost, no job runs twice, and no
@@ -39,29 +39,29 @@ func TestServiceKilled(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
 		kills = n
 	}
-	serviceKilled(t, kills, "")
+	testServiceKilled(t, kills, "")
 }
 
-// serviceKilled checks the promises of TestServiceKilled while it kills the service the given number of times.
-// store is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
-func serviceKilled(t *testing.T, kills int, store string) {
+// testServiceKilled checks the promises of TestServiceKilled while it kills the service the given number of times.
+// storeURL is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
+func testServiceKilled(t *testing.T, killCount int, storeURL string) {
 	l := &killLoad{Rig: testrig.NewRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
-	l.Store = store
+	l.Store = storeURL
 	l.Start("--workers", "6")
 	runner := l.RunnerPid()
 	for i := range 4 {
 		l.clients.Go(func() { l.enqueueShort(string(rune('a' + i))) })
 	}
 	l.clients.Go(l.enqueueLong)
-	for n := 0; n < kills; n++ {
+	for n := 0; n < killCount; n++ {
 		l.killOnce(killCycle[n%len(killCycle)], n)
 	}
-	for n := 0; n < 2*kills && l.failpointBelow(kills/len(killCycle)) != ""; n++ {
-		l.killOnce(l.failpointBelow(kills/len(killCycle)), n)
+	for n := 0; n < 2*killCount && l.failpointBelow(killCount/len(killCycle)) != ""; n++ {
+		l.killOnce(l.failpointBelow(killCount/len(killCycle)), n)
 	}
 	l.Env = nil
 	l.Start("--workers", "6")
-	l.stop.Store(true)
+	l.stopRequested.Store(true)
 	l.clients.Wait()
 	close(l.failures)
 	for err := range l.failures {
@@ -69,11 +69,11 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	}
 	l.waitDrained()
 	l.checkSettled()
-	if missing := l.failpointBelow(kills / len(killCycle)); missing != "" {
-		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, kills/len(killCycle))
+	if missing := l.failpointBelow(killCount / len(killCycle)); missing != "" {
+		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, killCount/len(killCycle))
 	}
-	if l.adoptedCount < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 &&
-		kills > max(10, 20*(testrig.TimeoutFactor-1)) {
+	if l.adoptedCount < killCount/2/testrig.TimeoutFactor || l.Duplicates == 0 &&
+		killCount > max(10, 20*(testrig.TimeoutFactor-1)) {
 		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
 			l.adoptedCount, l.Duplicates)
 	}
@@ -81,20 +81,20 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		t.Errorf("runners %v, want only the first one, %d", now, runner)
 	}
 	l.checkNothingLeft()
-	var slowest time.Duration
+	var slowestStart time.Duration
 	for _, s := range l.startTimes {
-		slowest = max(slowest, s)
+		slowestStart = max(slowestStart, s)
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
 		"%d, slowest start %v",
-		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
+		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowestStart.Round(time.Millisecond))
 }
 
 // failpointBelow returns a failpoint that has killed the service less often than wanted, or "". It ignores the
 // failpoint "commit".
-func (l *killLoad) failpointBelow(want int) string {
+func (l *killLoad) failpointBelow(wantKills int) string {
 	for _, name := range killCycle {
-		if name != "" && name != "commit" && l.kills[name] < want {
+		if name != "" && name != "commit" && l.kills[name] < wantKills {
 			return name
 		}
 	}
@@ -104,7 +104,7 @@ func (l *killLoad) failpointBelow(want int) string {
 // enqueueShort enqueues short jobs until the load stops, but not more than the workers can run.
 func (l *killLoad) enqueueShort(name string) {
 	a := &testrig.Requester{Q: l.Queue}
-	for n := 0; !l.stop.Load(); n++ {
+	for n := 0; !l.stopRequested.Load(); n++ {
 		// No job uses the exit code 1, because on Windows a killed process has that code.
 		j := testrig.RigJob{Size: 10, Offset: 10 * (n % 1000), Code: 3 * (n % 3)}
 		if n%10 == 3 {
@@ -117,7 +117,7 @@ func (l *killLoad) enqueueShort(name string) {
 			l.failures <- err
 			return
 		}
-		for l.backlog() > 100 && !l.stop.Load() {
+		for l.backlogSize() > 100 && !l.stopRequested.Load() {
 			time.Sleep(2 * time.Millisecond) // let the workers catch up
 		}
 	}
@@ -126,20 +126,20 @@ func (l *killLoad) enqueueShort(name string) {
 // enqueueLong keeps about three long jobs running until the load stops.
 func (l *killLoad) enqueueLong() {
 	a := &testrig.Requester{Q: l.Queue}
-	for n := 0; !l.stop.Load(); n++ {
+	for n := 0; !l.stopRequested.Load(); n++ {
 		if err := l.Submit(a, fmt.Sprintf("L%05d", n), testrig.RigJob{Size: 60 << 10, Offset: 10 * n, Seconds: 1 +
 			n%3}); err != nil {
 			l.failures <- err
 			return
 		}
-		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stop.Load(); {
+		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stopRequested.Load(); {
 			time.Sleep(5 * time.Millisecond) // wait in short steps, to notice soon that the load must stop
 		}
 	}
 }
 
-// backlog returns the approximate number of acknowledged jobs that have not ended.
-func (l *killLoad) backlog() int {
+// backlogSize returns the approximate number of acknowledged jobs that have not ended.
+func (l *killLoad) backlogSize() int {
 	info, err := os.Stat(filepath.Join(l.Dir, "ledger"))
 	if err != nil {
 		return 0
@@ -196,7 +196,7 @@ func (l *killLoad) longRunning() map[string]int {
 
 // checkAdopted checks that the new service knows the long jobs that were running when the old service was
 // killed. The argument contains their pids, by tag.
-func (l *killLoad) checkAdopted(before map[string]int) {
+func (l *killLoad) checkAdopted(oldPIDs map[string]int) {
 	l.Helper()
 	listed, err := (&testrig.Requester{Q: l.Queue}).ListAll("processing")
 	if err != nil {
@@ -207,7 +207,7 @@ func (l *killLoad) checkAdopted(before map[string]int) {
 		pids[j.ID] = j.PID
 	}
 	after := l.longRunning()
-	for tag, pid := range before {
+	for tag, pid := range oldPIDs {
 		l.Mu.Lock()
 		id := l.AckedJobs[tag].ID
 		l.Mu.Unlock()

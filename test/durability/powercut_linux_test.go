@@ -104,23 +104,22 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// sendJob sends the requests for one job, usually an enqueue and a wait. The parameter kind selects the kind of
-// job.
-func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
+// sendJob sends the requests for one job, usually an enqueue and a wait. jobKind selects the kind of job.
+func (w *workload) sendJob(a *testrig.Requester, id string, jobKind int) error {
 	spec := testrig.Fields{"id": id, "max_retries": 0}
 	// This shell command stores the length of the disk's log when the job starts.
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+id))
 	output := ""
 	switch {
-	case kind == 0: // the output of this job is stored in a file
+	case jobKind == 0: // the output of this job is stored in a file
 		spec["command"] = recordStart + "seq 20000"
 		output = numbersTo(20000)
-	case kind < 4: // the outputs of these jobs are stored in the database
+	case jobKind < 4: // the outputs of these jobs are stored in the database
 		spec["command"] = recordStart + "echo " + id
 		output = id + "\n"
-	case kind < 7:
+	case jobKind < 7:
 		spec["command"] = recordStart
-	case kind == 7:
+	case jobKind == 7:
 		return w.useBatch(a, id)
 	default: // these jobs never start
 		spec["command"], spec["delay"] = "true", "1h"
@@ -131,12 +130,12 @@ func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
 	}
 	w.recordReply(id, "", "")
 	switch {
-	case kind < 7:
+	case jobKind < 7:
 		if err := sendRequest(a, "wait", testrig.Fields{"id": id}); err != nil {
 			return err
 		}
 		w.recordReply(id, "completed", output)
-	case kind == 8:
+	case jobKind == 8:
 		if err := sendRequest(a, "cancel", testrig.Fields{"id": id}); err != nil {
 			return err
 		}
@@ -184,8 +183,8 @@ func numbersTo(n int) string {
 	return string(text)
 }
 
-// cut is one simulated power cut.
-type cut struct {
+// powerCut is one simulated power cut.
+type powerCut struct {
 	position int64
 	kind     int
 	seed     uint64
@@ -193,14 +192,14 @@ type cut struct {
 
 // chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
 // acknowledgement or a few writes after it, because a missing fsync loses data there.
-func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
+func (w *workload) chooseCuts(n int, rng *rand.Rand) (cuts []powerCut) {
 	records := readRecords(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records
-		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
-		return records[min(i+rng.IntN(4), len(records)-1)].end
+		i, _ := slices.BinarySearchFunc(records, at, func(r logRecord, at int64) int { return int(r.endPosition - at) })
+		return records[min(i+rng.IntN(4), len(records)-1)].endPosition
 	}
 	for i := range n {
-		c := cut{kind: i % keepsKinds, seed: rng.Uint64()}
+		c := powerCut{kind: i % cutKindCount, seed: rng.Uint64()}
 		acknowledged := w.promises[rng.IntN(len(w.promises))].position
 		switch rng.IntN(3) {
 		case 0:
@@ -210,23 +209,23 @@ func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
 		default:
 			c.position = spread(acknowledged)
 		}
-		list = append(list, c)
+		cuts = append(cuts, c)
 	}
-	slices.SortFunc(list, func(a, b cut) int { return int(a.position - b.position) })
-	return list
+	slices.SortFunc(cuts, func(a, b powerCut) int { return int(a.position - b.position) })
+	return cuts
 }
 
-// verdict lists the faults that were found after a power cut. The list brokenPromises contains promises that do
-// not hold, and jobs that had started and wait again without a record of that start. The list wrong contains
-// faults that the loss of writes cannot explain.
-type verdict struct{ brokenPromises, wrong []string }
+// verdict lists what is wrong after a power cut. brokenPromises contains the promises that do not hold, and the
+// jobs that had started and wait again without a record of that start. otherFaults contains everything else that is
+// wrong; the loss of writes cannot explain it.
+type verdict struct{ brokenPromises, otherFaults []string }
 
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the
 // promises. It changes the stored boot ids, so that the machine seems to have booted again.
-func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
+func (w *workload) checkAfterCut(bin, image string, c powerCut) (v verdict) {
 	dir := w.Path("disk") // the same path as before the power cut
 	if err := mountImage(image, dir); err != nil {
-		v.wrong = append(v.wrong, err.Error())
+		v.otherFaults = append(v.otherFaults, err.Error())
 		return v
 	}
 	q := &testrig.Queue{TB: w, Bin: bin, Dir: dir, ServiceLog: &testrig.LockedBuffer{}}
@@ -234,7 +233,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 		q.Kill()
 		q.KillRunners()
 		if err := testrig.Unmount(dir); err != nil {
-			v.wrong = append(v.wrong, err.Error())
+			v.otherFaults = append(v.otherFaults, err.Error())
 		}
 	}()
 	boots, _ := filepath.Glob(filepath.Join(dir, "runner", "*", "boot-id"))
@@ -247,7 +246,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 		}
 	}
 	if err := q.TryStart("--workers", "0"); err != nil {
-		v.wrong = append(v.wrong, fmt.Sprintf("the service does not start: %v", err))
+		v.otherFaults = append(v.otherFaults, fmt.Sprintf("the service does not start: %v", err))
 		return v
 	}
 	a := &testrig.Requester{Q: q}
@@ -256,12 +255,12 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 	})
 	jobs, err := a.ListAll("")
 	if err != nil {
-		v.wrong = append(v.wrong, err.Error())
+		v.otherFaults = append(v.otherFaults, err.Error())
 		return v
 	}
-	w.compare(a, jobs, c, &v)
+	w.compareJobs(a, jobs, c, &v)
 	if verdict := checkIntegrity(q); verdict != "ok" {
-		v.wrong = append(v.wrong, "integrity_check: "+verdict)
+		v.otherFaults = append(v.otherFaults, "integrity_check: "+verdict)
 	}
 	if a.Conn != nil {
 		a.Conn.Close()
@@ -269,19 +268,19 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 	return v
 }
 
-// compare compares the stored jobs with the requests and the promises.
-func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *verdict) {
+// compareJobs compares the stored jobs with the requests and the promises.
+func (w *workload) compareJobs(a *testrig.Requester, jobs []testrig.Job, c powerCut, v *verdict) {
 	stored := map[string]testrig.Job{}
 	for _, j := range jobs {
 		if _, duplicate := stored[j.ID]; duplicate {
-			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
+			v.otherFaults = append(v.otherFaults, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
 		if sent, ok := w.sentPositions[j.ID]; !ok || sent > c.position {
-			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
+			v.otherFaults = append(v.otherFaults, "job "+j.ID+" had not been asked for")
 		}
 		if j.Attempts > 1 {
-			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
+			v.otherFaults = append(v.otherFaults, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
 		}
 		if w.hadStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
 			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
@@ -299,16 +298,15 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 		// checked only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
-				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id,
-					len(out), len(p.output),
-					err))
+				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v",
+					p.id, len(out), len(p.output), err))
 			}
 		}
 	}
 }
 
 // hadStarted reports whether the job noted its start in a file before the power cut.
-func (w *workload) hadStarted(id string, c cut) bool {
+func (w *workload) hadStarted(id string, c powerCut) bool {
 	raw, err := os.ReadFile(w.Path("begun-" + id))
 	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return err == nil && bad == nil && position <= c.position
@@ -329,10 +327,11 @@ func checkIntegrity(q *testrig.Queue) (verdict string) {
 	return verdict
 }
 
-// cutAll simulates n power cuts of a workload. After each cut it calls a function, and stops if that returns true.
-func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
+// simulateCuts simulates n power cuts of a workload. After each cut it calls isEnough, and stops if that returns
+// true.
+func (w *workload) simulateCuts(bin string, n int, rng *rand.Rand, isEnough func(powerCut, verdict) bool) {
 	w.Helper()
-	cutter := &cutter{records: readRecords(w.Disk), durable: slices.Clone(w.InitialContent)}
+	cutter := &powerCutter{records: readRecords(w.Disk), durableContent: slices.Clone(w.InitialContent)}
 	for i, c := range w.chooseCuts(n, rng) {
 		// Give each image a new name, because another mount namespace may still mount the previous image.
 		image := w.Path(fmt.Sprintf("cut.img.%d", i))
@@ -340,7 +339,7 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 			0o600); err != nil {
 			w.Fatal(err)
 		}
-		stop := enough(c, w.checkAfterCut(bin, image, c))
+		stop := isEnough(c, w.checkAfterCut(bin, image, c))
 		if err := os.Remove(image); err != nil {
 			w.Fatal(err)
 		}
@@ -350,9 +349,9 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 	}
 }
 
-// seed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
+// testSeed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
 // unset.
-func seed(t testing.TB) uint64 {
+func testSeed(t testing.TB) uint64 {
 	n := rand.Uint64()
 	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
 		var err error
@@ -375,14 +374,14 @@ func TestPowerCut(t *testing.T) {
 	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}
-	rng := rand.New(rand.NewPCG(seed(t), 1))
+	rng := rand.New(rand.NewPCG(testSeed(t), 1))
 	for remaining := n; remaining > 0 && !t.Failed(); remaining -= cutsPerRun {
 		bin := testrig.BuiltProgram(t, "")
 		w := runWorkload(t, bin)
-		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
-			if len(v.brokenPromises)+len(v.wrong) > 0 {
+		w.simulateCuts(bin, min(remaining, cutsPerRun), rng, func(c powerCut, v verdict) bool {
+			if len(v.brokenPromises)+len(v.otherFaults) > 0 {
 				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.startPosition,
-					w.killPosition, c.kind, c.seed, firstItems(v.brokenPromises), firstItems(v.wrong))
+					w.killPosition, c.kind, c.seed, firstItems(v.brokenPromises), firstItems(v.otherFaults))
 			}
 			return false
 		})
@@ -396,15 +395,15 @@ func TestPowerCut(t *testing.T) {
 // commit, it finds that acknowledged jobs are lost.
 func TestPowerCutTestDetectsLoss(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
-	rng := rand.New(rand.NewPCG(seed(t), 2))
+	rng := rand.New(rand.NewPCG(testSeed(t), 2))
 	bin := testrig.BuiltProgram(t, "failpoint")
 	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
 	tried, lost := 0, 0
-	w.cutAll(bin, 20, rng, func(_ cut, v verdict) bool {
+	w.simulateCuts(bin, 20, rng, func(_ powerCut, v verdict) bool {
 		tried++
 		lost = len(v.brokenPromises)
-		if len(v.wrong) > 0 {
-			t.Errorf("faults that lost writes cannot explain: %v", firstItems(v.wrong))
+		if len(v.otherFaults) > 0 {
+			t.Errorf("faults that lost writes cannot explain: %v", firstItems(v.otherFaults))
 		}
 		return lost > 0
 	})
@@ -415,10 +414,10 @@ func TestPowerCutTestDetectsLoss(t *testing.T) {
 }
 
 // firstItems returns the first five items of a list as text, and the number of further items.
-func firstItems(list []string) string {
-	text := strings.Join(list[:min(len(list), 5)], "; ")
-	if len(list) > 5 {
-		text += fmt.Sprintf("; and %d more", len(list)-5)
+func firstItems(items []string) string {
+	text := strings.Join(items[:min(len(items), 5)], "; ")
+	if len(items) > 5 {
+		text += fmt.Sprintf("; and %d more", len(items)-5)
 	}
 	return text
 }

@@ -51,7 +51,7 @@ type reservedBlock struct {
 	*testrig.Requester
 	ids           []string
 	tags          map[string]string // tags of the jobs, by job id
-	jobsMade      int               // number of jobs made for blocks, including failed tries
+	madeJobCount  int               // number of jobs made for blocks, including failed tries
 	reservedCount int               // number of jobs in the runner that had not started when the block was ready
 }
 
@@ -67,27 +67,27 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 // release lets the runner read all START frames.
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the given jobs and 64 more, whose parameters the caller's function may change. If hold is true,
-// the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner has
-// received but not started them.
-func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
+// reserve enqueues the given jobs and 64 more, whose parameters the caller's function may change. If
+// delayStart is true, the runner delays their START frames. reserve repeats this until at least 32 jobs are
+// reserved: the runner has received but not started them.
+func (b *reservedBlock) reserve(delayStart bool, editParams func(map[string]any), firstJobs ...map[string]any) {
 	b.Helper()
 	for range 5 {
 		b.WarmUp(4)
 		b.ids = nil
-		if hold {
+		if delayStart {
 			os.Remove(filepath.Join(b.Dir, "go"))
 		}
-		jobs := before
+		jobs := firstJobs
 		for range 64 {
-			b.jobsMade++
-			jobs = append(jobs, b.Params(fmt.Sprintf("b%05d", b.jobsMade), testrig.RigJob{Size: 10}))
-			edit(jobs[len(jobs)-1])
+			b.madeJobCount++
+			jobs = append(jobs, b.Params(fmt.Sprintf("b%05d", b.madeJobCount), testrig.RigJob{Size: 10}))
+			editParams(jobs[len(jobs)-1])
 		}
 		all := b.Batch(jobs...)
-		for n, id := range all[len(before):] {
+		for n, id := range all[len(firstJobs):] {
 			b.ids = append(b.ids, id)
-			b.tags[id] = jobs[len(before)+n]["argv"].([]string)[2]
+			b.tags[id] = jobs[len(firstJobs)+n]["argv"].([]string)[2]
 		}
 		for range 20 { // one commit reserves the whole block, so a few checks are enough
 			if b.reservedCount = b.CountReserved(); b.reservedCount >= 32 {

@@ -30,7 +30,7 @@ func TestServiceKilledOnAServer(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
-	serviceKilled(t, 10, p.URL("postgres"))
+	testServiceKilled(t, 10, p.URL("postgres"))
 }
 
 // If the PostgreSQL server is killed repeatedly under load, no acknowledged job is lost and no job
@@ -52,7 +52,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 		p.Kill()
 		p.Start(t)
 	}
-	l.stop.Store(true)
+	l.stopRequested.Store(true)
 	l.clients.Wait()
 	close(l.failures)
 	for err := range l.failures {

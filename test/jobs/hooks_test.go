@@ -18,14 +18,14 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// webhookServer is a server that records the requests of a webhook and replies to all of them with one HTTP status.
+// webhookServer is a server that records the requests of a webhook and replies to all of them with replyStatus.
 type webhookServer struct {
 	*httptest.Server
-	mu     sync.Mutex
-	status int
-	ids    []string
-	bodies []string
-	errs   []error
+	mu          sync.Mutex
+	replyStatus int
+	requestIDs  []string
+	bodies      []string
+	errs        []error
 }
 
 const webhookSecret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
@@ -35,7 +35,7 @@ func newWebhookServer(t *testing.T, status int) *webhookServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &webhookServer{status: status}
+	p := &webhookServer{replyStatus: status}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
@@ -46,19 +46,19 @@ func newWebhookServer(t *testing.T, status int) *webhookServer {
 		if err != nil {
 			p.errs = append(p.errs, err)
 		}
-		p.ids, p.bodies = append(p.ids, r.Header.Get("webhook-id")), append(p.bodies, string(body))
-		w.WriteHeader(p.status)
+		p.requestIDs, p.bodies = append(p.requestIDs, r.Header.Get("webhook-id")), append(p.bodies, string(body))
+		w.WriteHeader(p.replyStatus)
 	}))
 	t.Cleanup(p.Close)
 	return p
 }
 
-// recordedRequests returns the ids and bodies of all requests that have arrived, and one error for each request with a
-// wrong signature.
-func (p *webhookServer) recordedRequests() (ids, bodies []string, bad []error) {
+// recordedRequests returns the ids and bodies of all requests that have arrived, and one error for each request
+// with a wrong signature.
+func (p *webhookServer) recordedRequests() (ids, bodies []string, requestErrs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ids, p.bodies, p.errs
+	return p.requestIDs, p.bodies, p.errs
 }
 
 // waitHooks waits until n hooks of a job have completed. It returns the output of each hook by the name of the
@@ -67,21 +67,21 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
 	q.WaitUntil(fmt.Sprint(n, " hooks of ", id), 20*time.Second, func() bool {
-		var list []struct {
+		var jobs []struct {
 			ID     string            `json:"id"`
 			State  string            `json:"state"`
 			Labels map[string]string `json:"labels"`
 		}
 		if err := json.Unmarshal([]byte(q.MustCLI("list", "--queue", "hooks", "--label", "job="+id, "--json")),
-			&list); err != nil {
+			&jobs); err != nil {
 			q.Fatal(err)
 		}
-		for _, j := range list {
+		for _, j := range jobs {
 			if j.State == "completed" {
 				printed[j.Labels["hook"]+j.Labels["webhook"]] = q.MustCLI("logs", j.ID)
 			}
 		}
-		return len(list) == n && len(printed) == n
+		return len(jobs) == n && len(printed) == n
 	})
 	return printed
 }
@@ -91,8 +91,8 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 func TestHooksOfAJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	q.WriteFile("here", "in its directory\n")
-	q.MustCLI("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd",
-		q.Dir,
+	q.MustCLI("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi",
+		"--cwd", q.Dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat",
 		"--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
 	got := waitHooks(q, "a", 3)
@@ -129,7 +129,8 @@ func TestHooksOfTheSettings(t *testing.T) {
 	q.MustCLI("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
 	secret := q.WriteFile("secret", webhookSecret+"\n")
 	q.MustCLI("config", "set", "webhooks", fmt.Sprintf(
-		`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
+		`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, `+
+			`"old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
 	q.MustCLI("run", "--id", "a", "--on-completed", "echo own", "true")
 	q.WaitUntil("two hooks of a", 20*time.Second, func() bool {
 		return len(strings.Fields(q.MustCLI("list", "--label", "job=a", "-q"))) == 2

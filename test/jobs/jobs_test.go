@@ -15,11 +15,11 @@ import (
 )
 
 // retryDelays returns the times between the end of each attempt and the start of the next.
-func retryDelays(j testrig.Job) (list []time.Duration) {
+func retryDelays(j testrig.Job) (delays []time.Duration) {
 	for i := 1; i < len(j.History); i++ {
-		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
+		delays = append(delays, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
 	}
-	return list
+	return delays
 }
 
 // A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then

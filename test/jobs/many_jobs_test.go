@@ -23,19 +23,21 @@ func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
 	}
 }
 
-// enqueueUntil enqueues jobs one after another until ok returns true. It returns the number of jobs and the
-// time that the slowest request took. limit bounds the whole time.
-func enqueueUntil(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
+// enqueueUntil enqueues jobs one after another until isDone returns true. It returns the number of jobs and
+// the time that the slowest request took. timeLimit bounds the whole time.
+func enqueueUntil(w *testrig.Wire, timeLimit time.Duration, isDone func() bool) (
+	requestCount int, longestTime time.Duration,
+) {
 	w.Helper()
-	for deadline := time.Now().Add(limit); !ok(); times++ {
+	for deadline := time.Now().Add(timeLimit); !isDone(); requestCount++ {
 		started := time.Now()
 		w.Enqueue(testrig.Fields{"command": "true", "priority": 10})
-		worst = max(worst, time.Since(started))
+		longestTime = max(longestTime, time.Since(started))
 		if time.Now().After(deadline) {
-			w.Fatalf("not done within %v", limit)
+			w.Fatalf("not done within %v", timeLimit)
 		}
 	}
-	return times, worst
+	return requestCount, longestTime
 }
 
 // If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its

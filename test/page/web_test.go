@@ -22,11 +22,11 @@ import (
 
 // linkSecret returns the secret in a sign-in link that `queuectl web open` has printed. It also makes the
 // browser use the host name of the link for later requests.
-func linkSecret(b *testrig.Browser, open string) (secret string) {
+func linkSecret(b *testrig.Browser, openOutput string) (secret string) {
 	b.Helper()
-	u, err := url.Parse(open)
+	u, err := url.Parse(openOutput)
 	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
-		b.Fatalf("the link is %q, %v", open, err)
+		b.Fatalf("the link is %q, %v", openOutput, err)
 	}
 	b.LinkHost = u.Host
 	return u.Query().Get("link")
@@ -313,9 +313,9 @@ func TestPageActsOnMany(t *testing.T) {
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.MustCLI("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.Request("POST", "/bulk", "token="+formToken(b)+
-		"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
-		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") || !strings.Contains(got.Body, `href="/dead"`) {
+	if got := b.Request("POST", "/bulk", "token="+formToken(b)+"&verb=hold&id=b1&id=a3"); got.Code != 409 ||
+		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") ||
+		!strings.Contains(got.Body, `href="/dead"`) {
 		t.Errorf("a hold that is refused for one of two jobs gets %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",

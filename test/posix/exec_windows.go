@@ -146,8 +146,8 @@ func (c *call) run(name string, args ...string) int {
 	if cmd == nil {
 		return code
 	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+	var exitErr *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exitErr) {
 		return c.fail(err)
 	}
 	return cmd.ProcessState.ExitCode()

@@ -88,8 +88,8 @@ func shell(c *call) int {
 	return c.interpret(text, strings.Contains(flags, "e"), args)
 }
 
-// interpret runs a script and returns its exit code. The flag strict has the effect of -e.
-func (c *call) interpret(text string, strict bool, args []string) int {
+// interpret runs a script and returns its exit code. exitOnError has the effect of the option -e.
+func (c *call) interpret(text string, exitOnError bool, args []string) int {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
 	if err != nil {
 		c.fail(err)
@@ -101,7 +101,7 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 		interp.CallHandler(replaceBuiltins), interp.OpenHandler(openRedirection),
 		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return execute }),
 	}
-	if strict {
+	if exitOnError {
 		options = append(options, interp.Params(append([]string{"-e", "--"}, args...)...))
 	} else {
 		options = append(options, interp.Params(append([]string{"--"}, args...)...))
@@ -147,7 +147,7 @@ func rewriteForks(file *syntax.File) {
 				n.Cmd = startInBackground(n.Cmd)
 				return false
 			case isSub:
-				n.Cmd = words(subshellCommand, source(sub.Stmts...))
+				n.Cmd = quotedWords(subshellCommand, sourceText(sub.Stmts...))
 				return false
 			}
 		case *syntax.Word:
@@ -165,7 +165,7 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:
 		if len(c.Assigns) == 0 && len(c.Args) > 0 && !interp.IsBuiltin(c.Args[0].Lit()) {
-			c.Args = slices.Insert(c.Args, 0, word(backgroundCommand))
+			c.Args = slices.Insert(c.Args, 0, quotedWord(backgroundCommand))
 			return c
 		}
 	case *syntax.BinaryCmd:
@@ -174,22 +174,22 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 			return c
 		}
 	case *syntax.Subshell:
-		return words(backgroundCommand, "sh", "-c", source(c.Stmts...))
+		return quotedWords(backgroundCommand, "sh", "-c", sourceText(c.Stmts...))
 	}
-	return words(backgroundCommand, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
+	return quotedWords(backgroundCommand, "sh", "-c", sourceText(&syntax.Stmt{Cmd: cmd}))
 }
 
 // replaceNewestPID replaces $! by newestPIDCommand, because the shell interpreter does not support $!.
 func replaceNewestPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
-			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: words(newestPIDCommand)}}}
+			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: quotedWords(newestPIDCommand)}}}
 		}
 	}
 }
 
-// source returns the text of statements.
-func source(stmts ...*syntax.Stmt) string {
+// sourceText returns the text of statements.
+func sourceText(stmts ...*syntax.Stmt) string {
 	var b strings.Builder
 	for _, s := range stmts {
 		if err := syntax.NewPrinter().Print(&b, s); err != nil {
@@ -200,16 +200,16 @@ func source(stmts ...*syntax.Stmt) string {
 	return b.String()
 }
 
-// word returns a text as a quoted word of a script.
-func word(text string) *syntax.Word {
+// quotedWord returns a text as a quoted word of a script.
+func quotedWord(text string) *syntax.Word {
 	return &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: text}}}
 }
 
-// words returns a command that consists of quoted words.
-func words(list ...string) *syntax.CallExpr {
+// quotedWords returns a command that consists of quoted words.
+func quotedWords(texts ...string) *syntax.CallExpr {
 	c := &syntax.CallExpr{}
-	for _, text := range list {
-		c.Args = append(c.Args, word(text))
+	for _, text := range texts {
+		c.Args = append(c.Args, quotedWord(text))
 	}
 	return c
 }

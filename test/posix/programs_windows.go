@@ -56,12 +56,12 @@ func (c *call) forEachArg(do func(arg string) error) int {
 	return 0
 }
 
-// input returns the content of the named files, or of standard input if there are no names.
-func (c *call) input(names ...string) ([]byte, error) {
+// readInput returns the content of the named files, or of standard input if there are no names.
+func (c *call) readInput(names ...string) ([]byte, error) {
 	if len(names) == 0 {
 		return io.ReadAll(c.stdin)
 	}
-	var all []byte
+	var content []byte
 	for _, name := range names {
 		f, err := c.open(name)
 		if err != nil {
@@ -72,9 +72,9 @@ func (c *call) input(names ...string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, raw...)
+		content = append(content, raw...)
 	}
-	return all, nil
+	return content, nil
 }
 
 func sleep(c *call) int {
@@ -103,21 +103,21 @@ func cat(c *call) int {
 
 // dd implements dd if=FILE skip=BYTES count=BYTES and ignores its other arguments.
 func dd(c *call) int {
-	var name string
+	var inputPath string
 	var skip, count int64
 	for _, arg := range c.args {
 		key, value, _ := strings.Cut(arg, "=")
 		n, _ := strconv.ParseInt(value, 10, 64)
 		switch key {
 		case "if":
-			name = value
+			inputPath = value
 		case "skip":
 			skip = n
 		case "count":
 			count = n
 		}
 	}
-	f, err := os.Open(c.path(name))
+	f, err := os.Open(c.path(inputPath))
 	if err != nil {
 		return c.fail(err)
 	}
@@ -313,7 +313,7 @@ func tee(c *call) int {
 
 func wc(c *call) int {
 	flags := c.flags()
-	raw, err := c.input(c.args...)
+	raw, err := c.readInput(c.args...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -330,7 +330,7 @@ func tr(c *call) int {
 	flags := c.flags()
 	deleted := strings.Contains(flags, "d")
 	if strings.Contains(flags, "s") {
-		raw, err := c.input()
+		raw, err := c.readInput()
 		if err != nil {
 			return c.fail(err)
 		}
@@ -360,7 +360,7 @@ func tr(c *call) int {
 }
 
 func sortLines(c *call) int {
-	raw, err := c.input(c.args...)
+	raw, err := c.readInput(c.args...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -371,7 +371,7 @@ func sortLines(c *call) int {
 
 // cut implements cut -c FROM-TO.
 func cut(c *call) int {
-	raw, err := c.input(c.args[2:]...)
+	raw, err := c.readInput(c.args[2:]...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -392,7 +392,7 @@ func grep(c *call) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	raw, err := c.input(c.args[1:]...)
+	raw, err := c.readInput(c.args[1:]...)
 	if err != nil {
 		return c.fail(err)
 	}
@@ -420,7 +420,7 @@ var substitution = regexp.MustCompile(`^s(.)(.*)$`)
 // sed implements sed [-i] SCRIPT [FILE], where SCRIPT consists of s/PATTERN/TEXT/, /PATTERN/d and Nd.
 func sed(c *call) int {
 	inPlace := strings.Contains(c.flags(), "i")
-	raw, err := c.input(c.args[1:]...)
+	raw, err := c.readInput(c.args[1:]...)
 	if err != nil {
 		return c.fail(err)
 	}

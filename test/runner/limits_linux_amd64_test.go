@@ -31,14 +31,14 @@ func writeMemoryHog(t *testing.T) (path string) {
 		0xb8, 60, 0, 0, 0, // mov eax, exit
 		0x0f, 0x05, // syscall
 	}
-	const base, head = 0x400000, 64 + 56
+	const loadAddress, headerBytes = 0x400000, 64 + 56
 	le := endian.LittleEndian
 	elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
 	elf = le.AppendUint16(elf, 2)    // type: executable
 	elf = le.AppendUint16(elf, 0x3e) // amd64
 	elf = le.AppendUint32(elf, 1)
-	elf = le.AppendUint64(elf, base+head) // entry point
-	elf = le.AppendUint64(elf, 64)        // offset of the program headers
+	elf = le.AppendUint64(elf, loadAddress+headerBytes) // entry point
+	elf = le.AppendUint64(elf, 64)                      // offset of the program headers
 	elf = le.AppendUint64(elf, 0)
 	elf = le.AppendUint32(elf, 0)
 	for _, n := range []uint16{64, 56, 1, 0, 0, 0} {
@@ -46,8 +46,8 @@ func writeMemoryHog(t *testing.T) (path string) {
 	}
 	elf = le.AppendUint32(elf, 1) // type: loadable
 	elf = le.AppendUint32(elf, 5) // flags: read and execute
-	size := uint64(head + len(code))
-	for _, n := range []uint64{0, base, base, size, size, 0x1000} {
+	size := uint64(headerBytes + len(code))
+	for _, n := range []uint64{0, loadAddress, loadAddress, size, size, 0x1000} {
 		elf = le.AppendUint64(elf, n)
 	}
 	path = filepath.Join(t.TempDir(), "greedy")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// readBytes returns the number of bytes that a process has read from files, pipes and sockets.
-func readBytes(t *testing.T, pid int) (n int64) {
+// bytesReadBy returns the number of bytes that a process has read from files, pipes and sockets.
+func bytesReadBy(t *testing.T, pid int) (n int64) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {
@@ -45,9 +45,9 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 		{"logs -n 2 " + longJob, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},
 		{"logs -n 1 --stderr " + longJob, "first\n"}, {"logs -n 100000 " + longJob, strings.Repeat("y\n", 99_999) + "last\n"},
 	} {
-		before := readBytes(t, q.Cmd.Process.Pid)
+		before := bytesReadBy(t, q.Cmd.Process.Pid)
 		got := q.CLI(strings.Fields(c.args)...)
-		if read := readBytes(t, q.Cmd.Process.Pid) - before; read > maxRead {
+		if read := bytesReadBy(t, q.Cmd.Process.Pid) - before; read > maxRead {
 			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, maxRead)
 		}
 		output := got.Stdout + got.Stderr

@@ -32,22 +32,22 @@ type piece struct {
 }
 
 // pieces returns the output that `queuectl logs --jsonl` prints.
-func pieces(q *testrig.Queue, args ...string) (list []piece) {
+func pieces(q *testrig.Queue, args ...string) (output []piece) {
 	q.Helper()
 	out := q.MustCLI(append([]string{"logs", "--jsonl"}, args...)...)
 	for d := json.NewDecoder(strings.NewReader(out)); ; {
 		var p piece
 		if err := d.Decode(&p); err == io.EOF {
-			return list
+			return output
 		} else if err != nil {
 			q.Fatal(err)
 		}
-		list = append(list, p)
+		output = append(output, p)
 	}
 }
 
-// noise returns random bytes. Calls with the same size return the same bytes.
-func noise(size int) []byte {
+// randomBytes returns random bytes. Calls with the same size return the same bytes.
+func randomBytes(size int) []byte {
 	r := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)})
 	b := make([]byte, size)
 	r.Read(b)
@@ -62,13 +62,14 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
 	var ids []string
 	for _, n := range sizes {
-		path := q.WriteFile(fmt.Sprint("noise", n), string(noise(n)))
+		path := q.WriteFile(fmt.Sprint("noise", n), string(randomBytes(n)))
 		ids = append(ids, w.Enqueue(testrig.Fields{"command": "cat " + path, "output_limit": "8MiB"}))
 	}
 	for i, id := range ids {
 		j := w.WaitEnded(id)
 		r := q.CLI("logs", id)
-		if want := string(noise(sizes[i])); j.State != "completed" || r.Code != 0 || r.Stdout != want || r.Stderr != "" {
+		if want := string(randomBytes(sizes[i])); j.State != "completed" || r.Code != 0 ||
+			r.Stdout != want || r.Stderr != "" {
 			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Stdout),
 				r.Stdout == want, r.Stderr)
 		}

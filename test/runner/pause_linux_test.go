@@ -53,9 +53,9 @@ func TestPausedForkingTreesStop(t *testing.T) {
 	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
 }
 
-// checkTreesPaused checks the promises of TestPausedForkingTreesStop. If stopped is true, each process of a
-// paused tree is stopped by a signal.
-func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
+// checkTreesPaused checks the promises of TestPausedForkingTreesStop. If stoppedBySignal is true, a signal must
+// have stopped each process of a paused tree. Otherwise, no process of it may be stopped by a signal.
+func checkTreesPaused(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
 	t.Parallel()
 	q.Start("--workers", "2")
 	w := q.Dial()
@@ -64,15 +64,15 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		id := fmt.Sprintf("p%d", n)
 		w.Enqueue(testrig.Fields{"id": id, "command": forkingTrees[n%len(forkingTrees)], "kill_after": "300ms",
 			"on_lost": "dead", "max_retries": 0})
-		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(treeOf(q, id)) > 1 })
+		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(jobProcesses(q, id)) > 1 })
 		started := time.Now()
 		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Stderr, "still") {
 			t.Fatalf("round %d, %s: pause: %+v", n, forkingTrees[n%len(forkingTrees)], got)
 		}
 		longest = max(longest, time.Since(started))
-		processes := treeOf(q, id)
+		processes := jobProcesses(q, id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if now := treeOf(q, id); !slices.Equal(now, processes) {
+			if now := jobProcesses(q, id); !slices.Equal(now, processes) {
 				t.Fatalf("round %d, %s: processes of the paused tree ran: %+v, then %+v", n,
 					forkingTrees[n%len(forkingTrees)], processes, now)
 			}
@@ -80,7 +80,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		for _, p := range processes {
 			// A stopped process may also be in state D, if it waits for a stopped child that it has started
 			// with vfork.
-			if p.state == "T" != stopped && !(stopped && p.state == "D") {
+			if p.state == "T" != stoppedBySignal && !(stoppedBySignal && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
 		}
@@ -88,10 +88,10 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		case 0, 1:
 			q.MustCLI("resume", id)
 			q.WaitUntil("no process is stopped", 5*time.Second, func() bool {
-				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
+				return !slices.ContainsFunc(jobProcesses(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
 			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
-				return !slices.Equal(treeOf(q, id), processes)
+				return !slices.Equal(jobProcesses(q, id), processes)
 			})
 			q.MustCLI("cancel", id)
 		case 2:
@@ -100,7 +100,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			q.KillRunners()
 			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
 		}
-		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
+		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(jobProcesses(q, id)) == 0 })
 	}
 	q.MustCLI("run", "true") // this job starts a new runner, which the cleanup of the test ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
@@ -113,9 +113,9 @@ type treeProcess struct {
 	ticks string // CPU time in clock ticks
 }
 
-// treeOf returns the processes of a job that have not ended. It recognises them by the job's id in their
+// jobProcesses returns the processes of a job that have not ended. It recognises them by the job's id in their
 // environment.
-func treeOf(q *testrig.Queue, id string) (list []treeProcess) {
+func jobProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		q.Fatal(err)
@@ -140,9 +140,9 @@ func treeOf(q *testrig.Queue, id string) (list []treeProcess) {
 		if len(f) < 15 || f[0] == "Z" || f[0] == "X" {
 			continue
 		}
-		list = append(list, treeProcess{pid, f[0], f[11] + "+" + f[12]})
+		processes = append(processes, treeProcess{pid, f[0], f[11] + "+" + f[12]})
 	}
-	return list
+	return processes
 }
 
 // delegatedQueue creates a queue whose runners may create control groups for jobs below their own group, as
@@ -152,8 +152,8 @@ func delegatedQueue(t *testing.T) *testrig.Queue {
 	skip.UnlessRoot(t, "needs root to make control groups; .ci/run runs it as root, and other cases have signals")
 	q := testrig.NewQueue(t, "")
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		var system unix.Statfs_t
-		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
+		var fsInfo unix.Statfs_t
+		if unix.Statfs(root, &fsInfo) != nil || fsInfo.Type != unix.CGROUP2_SUPER_MAGIC {
 			continue
 		}
 		group := filepath.Join(root, filepath.Base(q.Dir))
@@ -228,9 +228,9 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				w.WaitRunning(id)
 				q.MustCLI("pause", id)
 				q.MustCLI("kill", "-s", "CONT", id)
-				seen := treeOf(q, id)
+				seen := jobProcesses(q, id)
 				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-					if now := treeOf(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
+					if now := jobProcesses(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
 						t.Fatalf("SIGCONT resumed a paused job: %v, then %v", seen, now)
 					}
 				}

@@ -19,8 +19,8 @@ func tickingCommand(q *testrig.Queue, id string) string {
 	return fmt.Sprintf("("+tick+") & "+tick, q.Path(id+"-child"), q.Path(id+"-main"))
 }
 
-// ticks returns how many bytes the child and the main process have written.
-func ticks(q *testrig.Queue, id string) (n [2]int64) {
+// bytesWritten returns how many bytes the child and the main process have written.
+func bytesWritten(q *testrig.Queue, id string) (n [2]int64) {
 	for i, name := range []string{id + "-child", id + "-main"} {
 		if info, err := os.Stat(q.Path(name)); err == nil {
 			n[i] = info.Size()
@@ -32,9 +32,9 @@ func ticks(q *testrig.Queue, id string) (n [2]int64) {
 // waitTicking waits until both processes of the job have written again.
 func waitTicking(q *testrig.Queue, id string) {
 	q.Helper()
-	before := ticks(q, id)
+	before := bytesWritten(q, id)
 	q.WaitUntil(id+" and its child run", 20*time.Second, func() bool {
-		now := ticks(q, id)
+		now := bytesWritten(q, id)
 		return now[0] > before[0] && now[1] > before[1]
 	})
 }
@@ -42,17 +42,17 @@ func waitTicking(q *testrig.Queue, id string) {
 // checkNotTicking checks for 200 ms that neither process of the job writes.
 func checkNotTicking(q *testrig.Queue, id string) {
 	q.Helper()
-	before := ticks(q, id)
+	before := bytesWritten(q, id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if now := ticks(q, id); now != before {
+		if now := bytesWritten(q, id); now != before {
 			q.Fatalf("the paused job %s wrote to its files: %v bytes, then %v", id, before, now)
 		}
 	}
 }
 
 // waitElapsed waits until the given duration has passed since a time.
-func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
-	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
+func waitElapsed(q *testrig.Queue, since time.Time, duration time.Duration) {
+	q.WaitUntil("time passes", duration+time.Second, func() bool { return time.Since(since) > duration })
 }
 
 // A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job
@@ -216,7 +216,7 @@ func TestPauseAll(t *testing.T) {
 	for round := range 2 {
 		checkNotTicking(q, "a")
 		checkNotTicking(q, "b")
-		if n := ticks(q, "c"); n != [2]int64{} || q.Show("c").State != "pending" {
+		if n := bytesWritten(q, "c"); n != [2]int64{} || q.Show("c").State != "pending" {
 			t.Errorf("a job was started: %v", n)
 		}
 		if r := q.CLI("status", "--check"); r.Code != 1 || !strings.Contains(r.Stdout, "queuectl resume --all") ||

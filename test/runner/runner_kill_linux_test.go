@@ -68,7 +68,8 @@ func relativePath(r *testrig.Rig, path string) string {
 // checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. Then it calls startUnrelated,
 // which starts unrelated processes. They get the pids of the job and the runner, or replace these pids in the
 // running table. The next service must not end these processes.
-func checkUnrelatedProcessesSurvive(t *testing.T, startUnrelated func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
+func checkUnrelatedProcessesSurvive(t *testing.T,
+	startUnrelated func(r *testrig.Rig, jobPID, runnerPID int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")
 	r.Start("--workers", "1")

@@ -106,15 +106,15 @@ func (r *treeQueue) treeParams(id, shape string) map[string]any {
 }
 
 // heldLocks returns the ids of the jobs whose process trees still exist, which it detects by their locks.
-func (r *treeQueue) heldLocks() (held []string) {
+func (r *treeQueue) heldLocks() (jobIDs []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))
 	for _, lock := range locks {
 		if !testrig.IsUnlocked(r, lock) {
-			held = append(held, filepath.Base(lock))
+			jobIDs = append(jobIDs, filepath.Base(lock))
 		}
 	}
-	return held
+	return jobIDs
 }
 
 // checkOutcomes waits until all jobs have ended, and checks how each of them ended.

@@ -25,9 +25,9 @@ func oldestCompatible() string {
 	return strings.TrimSpace(string(out))
 }
 
-// buildVersion builds another version of the program and returns its path. The function earlier returns the
-// commit to build; if it is nil, this source tree is built with another version number.
-func buildVersion(t *testing.T, earlier func() string, version string) string {
+// buildVersion builds another version of the program and returns its path. The function earlierCommit returns
+// the commit to build; if it is nil, this source tree is built with another version number.
+func buildVersion(t *testing.T, earlierCommit func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
 		skip.Missing(t, "sources", "needs the sources of the program; .ci/run runs it in a clone, "+
@@ -35,9 +35,9 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 	}
 	dir := t.TempDir()
 	source := testrig.Root()
-	if earlier != nil {
+	if earlierCommit != nil {
 		skip.UnlessProgram(t, "git", "needs git; .ci/run installs it")
-		commit := earlier()
+		commit := earlierCommit()
 		if commit == "" {
 			skip.Missing(t, "history", "needs an earlier commit; .ci/run runs it in a clone, "+
 				"and packaging/test/scenario/survive.sh replaces versions")

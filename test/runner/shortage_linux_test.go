@@ -210,10 +210,10 @@ func freeDescriptor(pid int) (n uint64) {
 }
 
 // setLimit sets a soft limit of a process and returns a function that restores the previous limit.
-func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
+func setLimit(t *testing.T, pid, resource int, limit uint64) (restore func()) {
 	t.Helper()
-	var old unix.Rlimit
-	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
+	var previous unix.Rlimit
+	if err := unix.Prlimit(pid, resource, nil, &previous); err != nil {
 		t.Fatal(err)
 	}
 	set := func(l unix.Rlimit) {
@@ -221,8 +221,8 @@ func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 			t.Error(err)
 		}
 	}
-	set(unix.Rlimit{Cur: n, Max: old.Max})
-	return func() { set(old) }
+	set(unix.Rlimit{Cur: limit, Max: previous.Max})
+	return func() { set(previous) }
 }
 
 // If a job cannot start and the fault is its own, such as a missing program, the start counts as an attempt. The
@@ -279,7 +279,7 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 		if c.name == beingWritten {
 			attempts = 2
 		}
-		checkCounted(t, w.WaitEnded(ids[i]), c.name, ownFault{c.code, attempts, c.wantText})
+		checkFailedStartsCounted(t, w.WaitEnded(ids[i]), c.name, startFailure{c.code, attempts, c.wantText})
 	}
 }
 
@@ -297,19 +297,19 @@ func TestErrorsAfterForkUseAttempts(t *testing.T) {
 		stop := injectShortage(q, c.calls, c.fault, c.fault)
 		j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
-		checkCounted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.wantText})
+		checkFailedStartsCounted(t, j, c.calls+" "+c.fault, startFailure{126, 2, c.wantText})
 	}
 }
 
-// ownFault is the expected result of a job that cannot start and is itself at fault.
-type ownFault struct {
+// startFailure is the expected result of a job that cannot start and is itself at fault.
+type startFailure struct {
 	code, attempts int
 	stderr         string
 }
 
-// checkCounted checks that a job is dead with the expected result, and that its failed starts counted as
+// checkFailedStartsCounted checks that a job is dead with the expected result, and that its failed starts counted as
 // attempts.
-func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
+func checkFailedStartsCounted(t *testing.T, j testrig.Job, name string, want startFailure) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
 	if j.State != "dead" || j.Reason != reason || testrig.OrMinusOne(j.ExitCode) != want.code ||
@@ -331,7 +331,8 @@ func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	}
 	spec := testrig.Fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
 	lift := setLimit(t, q.RunnerPid(), unix.RLIMIT_STACK, 1<<20)
-	checkCounted(t, w.WaitEnded(w.Enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
+	checkFailedStartsCounted(t, w.WaitEnded(w.Enqueue(spec)), "1 MiB of stack",
+		startFailure{126, 2, "argument list too long"})
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// shapes lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9 with
+// stubbornTrees lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9 with
 // a lock, and each has WORD on its command line. No process both leaves the session and clears its environment,
 // because only a control group could find such a process.
-var shapes = map[string]string{
+var stubbornTrees = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
 	"double fork":      `( ( sleep WORD & ) ); echo up; sleep WORD; true`,
@@ -23,12 +23,12 @@ var shapes = map[string]string{
 	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
 }
 
-// treeJob returns a job with the given shape and the path of its lock. It also returns a marker that occurs
-// in the command line of each process of the job.
-func treeJob(q *testrig.Queue, i int, shape string) (spec testrig.Fields, lock, marker string) {
+// treeJob returns a job that takes a lock and then runs commandTemplate with WORD replaced by a marker. It also
+// returns the path of the lock, and the marker, which occurs in the command line of each process of the job.
+func treeJob(q *testrig.Queue, i int, commandTemplate string) (spec testrig.Fields, lock, marker string) {
 	marker = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
 	lock = q.Path(fmt.Sprintf("lock%d", i))
-	command := testrig.LockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", marker)
+	command := testrig.LockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(commandTemplate, "WORD", marker)
 	return testrig.Fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, marker
 }
 
@@ -48,7 +48,7 @@ func TestCancelEndsTrees(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "6")
 	w := q.Dial()
 	i := 0
-	for name, shape := range shapes {
+	for name, shape := range stubbornTrees {
 		i++
 		spec, lock, marker := treeJob(q, i, shape)
 		id := w.Enqueue(spec)
@@ -68,7 +68,7 @@ func TestTimeoutEndsTrees(t *testing.T) {
 	type tree struct{ name, id, lock, marker string }
 	var trees []tree
 	i := 0
-	for name, shape := range shapes {
+	for name, shape := range stubbornTrees {
 		i++
 		spec, lock, marker := treeJob(q, i, shape)
 		spec["timeout_ms"] = 400
@@ -93,7 +93,7 @@ func TestStopEndsTrees(t *testing.T) {
 	q.Start("--workers", "6")
 	w := q.Dial()
 	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
-	for name, shape := range shapes {
+	for name, shape := range stubbornTrees {
 		spec, lock, marker := treeJob(q, len(names), shape)
 		names, ids, locks, words = append(names, name), append(ids, w.Enqueue(spec)), append(locks, lock),
 			append(words, marker)

@@ -28,16 +28,16 @@ func waitAttached(s *testrig.TerminalSession) {
 }
 
 // attach calls the API method "attach", which types into a job's terminal. code is "" or an error's code and field.
-func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
+func attach(w *testrig.Wire, params testrig.Fields) (reply struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.Call("attach", params)
 	if a.Error != nil {
-		return got, a.Error.Data.Code + " " + a.Error.Data.Field
+		return reply, a.Error.Data.Code + " " + a.Error.Data.Field
 	}
-	if err := json.Unmarshal(a.Result, &got); err != nil {
+	if err := json.Unmarshal(a.Result, &reply); err != nil {
 		w.Fatal(err)
 	}
-	return got, ""
+	return reply, ""
 }
 
 // waitOutput waits until the output of a job contains text.
@@ -398,7 +398,7 @@ func TestTreesOfTerminals(t *testing.T) {
 // audit event for each client process that types. No event contains the typed text.
 func TestRightsOnTerminals(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
-	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
+	id := q.MustRunAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
 		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.MustCLI("logs", id), "up") })
 	for _, p := range testrig.Everyone {
@@ -443,21 +443,21 @@ func TestRightsOnTerminals(t *testing.T) {
 // If root's runner creates a terminal for a job, the terminal belongs to the account of the job. If an admin
 // has changed that account, the job's owner cannot type into the terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
 		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.DialAs(testrig.DaemonUser)
 	q.WaitUntil("job is up", 20*time.Second, func() bool { return strings.Contains(q.MustCLI("logs", id), "up") })
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	if got, want := q.MustCLI("logs", "--raw", id),
 		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", testrig.DaemonUser.Uid); got != want {
 		t.Errorf("the job printed %q, want %q", got, want)
 	}
 
-	id = q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
+	id = q.MustRunAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.MustCLI("edit", id, `{"user":"news"}`)
 	q.MustCLI("edit", id, "--delay", "0s")
 	q.WaitUntil("it waits", 20*time.Second, func() bool {
@@ -470,7 +470,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	if _, code := attach(q.Dial(), testrig.Fields{"id": id, "text": "root\r"}); code != "" {
 		t.Errorf("an admin: got %q", code)
 	}
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 }
 
 // A client that waits for a job's terminal uses a stream. The number of streams per user is limited.

@@ -60,22 +60,22 @@ func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 		q.Fatalf("the job: %+v, want it dead as unkillable after one attempt", j)
 	}
 	pid := d.StuckReaderPID()
-	checkWorkerTaken := func(when string) {
+	checkWorkerTaken := func(context string) {
 		q.Helper()
 		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
 			!strings.Contains(health, fmt.Sprint("process ", pid)) {
 			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
-				when, busy, idle, health, pid)
+				context, busy, idle, health, pid)
 		}
 		if list := q.MustCLI("worker", "list"); !strings.Contains(list, "stuck") {
-			q.Errorf("%s: worker list: %s", when, list)
+			q.Errorf("%s: worker list: %s", context, list)
 		}
 		if j := w.Show(next); j.State != "pending" {
-			q.Errorf("%s: the next job is %s, want pending", when, j.State)
+			q.Errorf("%s: the next job is %s, want pending", context, j.State)
 		}
 		for started := time.Now(); time.Since(started) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if q.CountReserved() > 0 {
-				q.Fatalf("%s: a job was claimed for a worker that is still busy", when)
+				q.Fatalf("%s: a job was claimed for a worker that is still busy", context)
 			}
 		}
 	}

@@ -103,10 +103,10 @@ func TestHostileWorkspaces(t *testing.T) {
 // The runner never follows links that the job has made.
 func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	openTestDirs(t)
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	allowDirSearch(t)
 	checkAttacksFail(t, q, func(line string) string {
-		return q.MustAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
+		return q.MustRunAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
 	})
 	for _, c := range []struct{ what, line string }{
 		{"another user's directory", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`},
@@ -115,7 +115,7 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
-		id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
+		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
 		path := ""
 		q.WaitUntil("the job runs", 10*time.Second, func() bool {
 			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
@@ -128,12 +128,12 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 		if err := os.WriteFile(gate, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		q.MustAs(testrig.DaemonUser, "wait", id)
+		q.MustRunAs(testrig.DaemonUser, "wait", id)
 	}
 }
 
-// openTestDirs gives every user search permission on the test's own directories.
-func openTestDirs(t *testing.T) {
+// allowDirSearch gives every user search permission on the test's own directories.
+func allowDirSearch(t *testing.T) {
 	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
@@ -143,12 +143,12 @@ func openTestDirs(t *testing.T) {
 // to the directories of other jobs and delays no other job. The runner removes the files that the
 // process writes.
 func TestWorkspaceInUseIsRemoved(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
-	q.MustAs(testrig.DaemonUser, "wait", id)
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
+	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	for range 5 {
-		j := showWorkspaceJob(q, q.MustAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
+		j := showWorkspaceJob(q, q.MustRunAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
 		if j.Progress != nil {
 			t.Errorf("a job has the progress that the process of another job reported: %+v", j.Progress)
 		}
@@ -169,8 +169,8 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
 			var id string
 			if q == nil {
-				q = testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-				id = q.MustAs(testrig.DaemonUser, args...)
+				q = testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+				id = q.MustRunAs(testrig.DaemonUser, args...)
 			} else {
 				q.Start("--workers", "1")
 				id = q.MustCLI(args...)
@@ -189,9 +189,9 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 // A secret can be in a file, which is read with the rights of the job's account. If only root may read the
 // file, the job is refused, even if the job names a link to the file.
 func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
-	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()
-	openTestDirs(t)
+	allowDirSearch(t)
 	const value = "0wner-only-42"
 	ownFile, rootFile, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
 	for _, path := range []string{ownFile, rootFile} {
@@ -226,7 +226,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 		"env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
 	}
-	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
 	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
 		t.Errorf("another user edits the path of the secret: %+v", r)
 	}

@@ -49,14 +49,14 @@ func isBackup(name string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	var head [72]byte
-	switch n, err := io.ReadFull(f, head[:]); {
+	var header [72]byte
+	switch n, err := io.ReadFull(f, header[:]); {
 	case n == 0 && err == io.EOF:
 		return true, nil
 	case err != nil && err != io.ErrUnexpectedEOF:
 		return false, err
 	}
-	return string(head[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(head[68:]) == queue.DatabaseID, nil
+	return string(header[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(header[68:]) == queue.DatabaseID, nil
 }
 
 func (a command) backup(ctx context.Context, name string, force bool) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/hints"
 )
 
-// shells maps each supported shell to the function that prints its completion script.
-var shells = map[string]func(root *cobra.Command, a command) error{
+// scriptPrinters maps each supported shell to the function that prints its completion script.
+var scriptPrinters = map[string]func(root *cobra.Command, a command) error{
 	"bash":       printBashCompletion,
 	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Stdout) },
 	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Stdout, true) },
@@ -50,7 +50,7 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 			if a.Structured() {
 				return fault.Usagef("a completion script cannot be printed as JSON; leave out --json")
 			}
-			write := shells[args[0]]
+			write := scriptPrinters[args[0]]
 			if write == nil {
 				return fault.Usagef("there is no completion script for the shell %q%s", args[0],
 					hints.SimilarWordHint(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
@@ -62,16 +62,16 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 
 // completeSettingKeys completes the first argument, the name of a setting, and offers its description. If the
 // setting has few values, completeSettingKeys also completes the second argument.
-func completeSettingKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion,
+func completeSettingKeys(cmd *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
-	if len(given) == 1 && cmd.Name() == "set" {
-		if k, _, err := config.FindKey(given[0], ""); err == nil {
+	if len(typedArgs) == 1 && cmd.Name() == "set" {
+		if k, _, err := config.FindKey(typedArgs[0], ""); err == nil {
 			return k.Values, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	var keys []cobra.Completion
 	for _, k := range config.Keys() {
-		if len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
+		if len(typedArgs) == 0 && strings.HasPrefix(k.Name, prefix) {
 			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc()))
 		}
 	}

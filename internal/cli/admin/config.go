@@ -23,7 +23,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		Use: "get [KEY]", ValidArgsFunction: completeSettingKeys, Short: "Print the value of one setting, or all settings",
 		Args: cli.AtMostOneArg("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
@@ -89,7 +89,7 @@ func (a command) printChangedSetting(v control.ConfigValue) error {
 }
 
 func (a command) configList(cmd *cobra.Command) error {
-	a.MissingIsEmpty = true
+	a.MissingQueueIsEmpty = true
 	return a.WithClient(func(c *control.Client) error {
 		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
 		if err != nil {

@@ -38,11 +38,11 @@ import (
 type command struct{ *cli.App }
 
 // checkChanges returns an error if the argument with the changes is not valid JSON or contains no changes.
-func checkChanges(set json.RawMessage) error {
-	if strings.Join(strings.Fields(string(set)), "") == "{}" {
+func checkChanges(changes json.RawMessage) error {
+	if strings.Join(strings.Fields(string(changes)), "") == "{}" {
 		return errors.New("no changes given")
 	}
-	return queue.CheckJSON(set)
+	return queue.CheckJSON(changes)
 }
 
 // EditVerb returns the command "queuectl edit". The code is only in queuectld, which queuectl runs for this
@@ -54,10 +54,10 @@ func EditVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change waiting jobs with flags, JSON or $EDITOR",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			var set json.RawMessage
+			var changes json.RawMessage
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
-				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
-				if err := checkChanges(set); err != nil {
+				changes, ids = json.RawMessage(ids[n-1]), ids[:n-1]
+				if err := checkChanges(changes); err != nil {
 					return fault.Usagef(`%v; write the changes like '{"priority":5}'`, err)
 				}
 			}
@@ -72,33 +72,33 @@ func EditVerb(app *cli.App) *cobra.Command {
 			}
 			var err error
 			switch {
-			case len(given) > 0 && set != nil:
+			case len(given) > 0 && changes != nil:
 				return fault.Usagef("give the changes as flags or as JSON, not both")
 			case len(given) > 0:
-				if set, err = json.Marshal(given); err != nil {
+				if changes, err = json.Marshal(given); err != nil {
 					return err
 				}
-			case set == nil && len(ids) != 1:
+			case changes == nil && len(ids) != 1:
 				return fault.Usagef("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
 					"that job in $EDITOR", cmd.CommandPath())
-			case set == nil && !(term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stdout)):
+			case changes == nil && !(term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stdout)):
 				return fault.Usagef("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
 					cmd.CommandPath())
-			case set == nil:
+			case changes == nil:
 				p, err := s.Params(cmd, ids)
 				if err != nil {
 					return err
 				}
 				return a.editInEditor(cmd.Context(), p, ids[0])
 			}
-			var changed queue.Spec
+			var changedSpec queue.Spec
 			// Ignore an error, because the service reports invalid fields.
-			_ = changed.UnmarshalJSON(set)
-			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Stderr))
-			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changed)
-			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueSuffix(&changed, time.Now()),
+			_ = changedSpec.UnmarshalJSON(changes)
+			enqueue.WarnExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changedSpec)
+			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueSuffix(&changedSpec, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-					return c.Edit(ctx, control.Edit{Selection: p, Set: set})
+					return c.Edit(ctx, control.Edit{Selection: p, Set: changes})
 				})
 		},
 	}
@@ -145,7 +145,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 				err = a.applyTypedChanges(ctx, c, control.Edit{Selection: p, Set: patch}, id)
 			}
 			if err == nil {
-				os.Remove(e.file)
+				os.Remove(e.path)
 				if patch == nil {
 					a.PrintInfo("job %s was not changed", id)
 				}
@@ -154,7 +154,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			if !e.keepIfChanged() {
 				return fmt.Errorf("%w; nothing was changed", err)
 			}
-			err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
+			err = fmt.Errorf("%w; your edited text is in %s", err, e.path)
 			if !a.CanAsk() {
 				return err
 			}
@@ -177,27 +177,27 @@ func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p con
 	if len(v.Refusals) > 0 {
 		return v.Refusals[0].Err()
 	}
-	var changed queue.Spec
-	_ = changed.UnmarshalJSON(p.Set) // cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), "", []string{id},
+	var changedSpec queue.Spec
+	_ = changedSpec.UnmarshalJSON(p.Set) // cannot fail, because the service has accepted the changes
+	return a.RunBulk("is changed"+present.DueSuffix(&changedSpec, time.Now()), "", []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
 // editFile is a temporary file in which the user edits the fields of a job.
 type editFile struct {
-	a        command
-	file     string         // path of the file
-	text     []byte         // the content of the file when the editor starts
-	original map[string]any // the job's fields, which text represents
+	a              command
+	path           string
+	originalText   []byte         // content of the file when the editor starts
+	originalFields map[string]any // the job's fields, which originalText represents
 }
 
-// newEditFile writes the job's fields in before to a temporary file.
-func (a command) newEditFile(before map[string]any) (*editFile, error) {
+// newEditFile writes a job's fields to a temporary file.
+func (a command) newEditFile(fields map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
 	e.SetIndent("", "  ")
-	if err := e.Encode(before); err != nil {
+	if err := e.Encode(fields); err != nil {
 		return nil, err
 	}
 	// CreateTemp sets mode 0600, which is necessary because the text may contain secrets.
@@ -210,38 +210,38 @@ func (a command) newEditFile(before map[string]any) (*editFile, error) {
 		os.Remove(f.Name())
 		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
 	}
-	return &editFile{a: a, file: f.Name(), text: text.Bytes(), original: before}, nil
+	return &editFile{a: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
 }
 
 // keepIfChanged reports whether the user has changed the file. It removes an unchanged file.
 func (e *editFile) keepIfChanged() bool {
-	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
+	if text, err := os.ReadFile(e.path); err != nil || !bytes.Equal(text, e.originalText) {
 		return true
 	}
-	os.Remove(e.file)
+	os.Remove(e.path)
 	return false
 }
 
 // runEditor runs the editor and returns the user's changes as a JSON merge patch, or nil without changes.
 func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
-	cmd := editorCommand(ctx, editor, e.file)
+	cmd := editorCommand(ctx, editor, e.path)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
 	if err := e.a.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
-	edited, err := os.ReadFile(e.file)
+	edited, err := os.ReadFile(e.path)
 	if err != nil {
-		return nil, files.UnreadableError("edit", e.file, err)
+		return nil, files.UnreadableError("edit", e.path, err)
 	}
 	if err := queue.CheckJSON(edited); err != nil {
 		return nil, err
 	}
-	var after map[string]any
-	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
+	var editedFields map[string]any
+	if err := json.Unmarshal(edited, &editedFields); err != nil || editedFields == nil {
 		return nil, fault.Usagef("the edited text must be one JSON object, in { and }")
 	}
-	patch := mergePatch(e.original, after)
+	patch := mergePatch(e.originalFields, editedFields)
 	if len(patch) == 0 {
 		return nil, nil
 	}
@@ -259,14 +259,14 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	if err != nil && none == nil {
 		xterm.Restore(int(a.Stdin.Fd()), before) // ignore an error, because no other remedy exists
 		if term.IsTerminal(a.Stderr) {
-			fmt.Fprint(a.Stderr, showCursor)
+			fmt.Fprint(a.Stderr, showCursorCode)
 		}
 	}
 	return err
 }
 
-// showCursor makes a terminal show its cursor.
-const showCursor = "\x1b[?25h"
+// showCursorCode makes a terminal show its cursor.
+const showCursorCode = "\x1b[?25h"
 
 // mergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
 func mergePatch(before, after map[string]any) map[string]any {

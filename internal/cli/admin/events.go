@@ -26,7 +26,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			// Without a queue, there are no past events and no batches. So the command prints nothing, unless
 			// it waits for future events of the whole queue.
-			p.IDs, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
+			p.IDs, a.MissingQueueIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {

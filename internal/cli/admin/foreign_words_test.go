@@ -18,11 +18,11 @@ import (
 )
 
 // refusal returns the error for a command line, or "" if the command line is accepted.
-func refusal(t *testing.T, words ...string) string {
+func refusal(t *testing.T, args ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
-	root := a.Root(words)
-	root.SetArgs(words)
+	root := a.Root(args)
+	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		return err.Error()
 	}

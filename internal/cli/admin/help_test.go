@@ -32,16 +32,16 @@ func everyVerb() []cli.Verb {
 }
 
 // helpOf executes a command line that requests help, and returns the output.
-func helpOf(t *testing.T, words ...string) string {
+func helpOf(t *testing.T, args ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{Verbs: everyVerb(), HelpFunc: help.HelpFunc}, nil, nil, nil)
-	root := a.Root(words)
-	var text bytes.Buffer
-	root.SetOut(&text)
+	root := a.Root(args)
+	var output bytes.Buffer
+	root.SetOut(&output)
 	if err := root.Execute(); err != nil {
-		t.Fatalf("%q: %v", words, err)
+		t.Fatalf("%q: %v", args, err)
 	}
-	return text.String()
+	return output.String()
 }
 
 // countFlags counts the flags that a help text lists.

@@ -39,7 +39,7 @@ func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.N
 func queueSetVerb(a command) *cobra.Command {
 	var p control.QueueSet
 	var spec queue.Spec
-	var unset []string
+	var removedDefaults []string
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.ExactArgs(1, "the name of a queue"),
 		ValidArgsFunction: a.CompleteQueues(),
@@ -50,8 +50,8 @@ func queueSetVerb(a command) *cobra.Command {
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
 					queue.QuoteShellWord(queue.Clip(p.Name)))
 			}
-			if fields := spec.GivenFields(); len(fields) > 0 || len(unset) > 0 {
-				for _, name := range unset {
+			if fields := spec.GivenFields(); len(fields) > 0 || len(removedDefaults) > 0 {
+				for _, name := range removedDefaults {
 					field := strings.ReplaceAll(name, "-", "_")
 					if err := queue.CheckField(field); err != nil {
 						return fault.Usagef("--no-default: %v", err)
@@ -66,8 +66,8 @@ func queueSetVerb(a command) *cobra.Command {
 			}
 			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
 				return cli.CallAndPrintWith(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
-					func(got control.QueueView) error {
-						list := []control.QueueView{got}
+					func(reply control.QueueView) error {
+						list := []control.QueueView{reply}
 						return term.PrintTable(&a.Output, list, "", present.QueueHeadings(), queueRow)
 					})
 			})
@@ -100,7 +100,7 @@ func queueSetVerb(a command) *cobra.Command {
 		"keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
 	input.OptionalVar(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output", "",
 		"keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
-	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
+	f.StringSliceVar(&removedDefaults, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
 }
 
@@ -160,10 +160,10 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// applyToQueues makes one call of do for each named queue and prints the results. If all is true, it makes a single
-// call without a name.
+// applyToQueues calls method once for each named queue and prints the results. If all is true, it makes a single
+// call, without a name.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
-	do cli.ClientMethod[string, control.QueueList]) error {
+	method cli.ClientMethod[string, control.QueueList]) error {
 	switch {
 	case all && len(names) > 0:
 		return fault.Usagef("--all: cannot be combined with queue names; use one of them")
@@ -175,7 +175,7 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	return a.WithClient(func(c *control.Client) error {
 		done := []control.QueueView{}
 		for _, name := range names {
-			got, err := do(c, cmd.Context(), name)
+			got, err := method(c, cmd.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func noOwnFlagChanged(cmd *cobra.Command) bool {
 
 func parseNonEmpty(text string) (string, error) {
 	if text == "" {
-		return "", fault.ErrEmpty
+		return "", fault.ErrEmptyValue
 	}
 	return text, nil
 }

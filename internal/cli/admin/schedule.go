@@ -85,11 +85,13 @@ func scheduleAddVerb(a command) *cobra.Command {
 
 // parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If an argument is a JSON array, it
 // returns the elements of the array.
-func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]json.RawMessage, error) {
-	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
+func (a command) parseScheduleArgs(
+	p *control.ScheduleAdd, args []string, argsBeforeDash int,
+) ([]json.RawMessage, error) {
+	const correctUsage = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
-	if dash >= 0 {
-		words = args[:dash]
+	if argsBeforeDash >= 0 {
+		words = args[:argsBeforeDash]
 	}
 	switch {
 	// The first word is a cron expression, so the name is missing.
@@ -97,19 +99,19 @@ func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash i
 		return nil, fault.Usagef("no schedule name given; write it before the cron expression: queuectl "+
 			"schedule add NAME %s …", queue.QuoteShellWord(words[0]))
 	// The second word is a command, so the cron expression is missing.
-	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
+	case len(words) == 2 && argsBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.Clip(words[1])))
 	case len(words) < 2:
-		return nil, fault.Usagef("a schedule needs a name and a cron expression; example: %s", right)
-	case dash >= 0 && len(words) > 2 || len(words) > 3:
-		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), right)
+		return nil, fault.Usagef("a schedule needs a name and a cron expression; example: %s", correctUsage)
+	case argsBeforeDash >= 0 && len(words) > 2 || len(words) > 3:
+		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), correctUsage)
 	}
 	p.Name, p.Cron = words[0], words[1]
-	if dash >= 0 {
-		dash = 0
+	if argsBeforeDash >= 0 {
+		argsBeforeDash = 0
 	}
-	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], argsBeforeDash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
@@ -197,28 +199,28 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command that calls do for each schedule that the user names. outcome describes a
+// scheduleCommand builds a command that calls method for each schedule that the user names. outcome describes a
 // changed schedule in messages, for example "is paused".
 func (a command) scheduleCommand(name, short, outcome string,
-	do cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
+	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
 		ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
-				var list []control.Schedule
+				var schedules []control.Schedule
 				var err error
 				for _, name := range cli.UniqueIDs(names) {
 					var s control.Schedule
-					if s, err = do(c, cmd.Context(), control.ScheduleNameParams{Name: name}); err != nil {
+					if s, err = method(c, cmd.Context(), control.ScheduleNameParams{Name: name}); err != nil {
 						break
 					}
-					if list = append(list, s); !a.Structured() {
+					if schedules = append(schedules, s); !a.Structured() {
 						err = a.PrintDone(s.Name, "schedule "+s.Name+" "+outcome)
 					}
 				}
-				if a.Structured() && (err == nil || len(list) > 0) {
-					err = errors.Join(err, term.PrintList(&a.Output, list))
+				if a.Structured() && (err == nil || len(schedules) > 0) {
+					err = errors.Join(err, term.PrintList(&a.Output, schedules))
 				}
 				return err
 			})
@@ -229,9 +231,9 @@ func (a command) scheduleCommand(name, short, outcome string,
 func scheduleRunVerb(a command) *cobra.Command {
 	var p control.ScheduleNameParams
 	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
-		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(got control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued", got.ID)
-			return a.Println(got.ID)
+		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(reply control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued", reply.ID)
+			return a.Println(reply.ID)
 		})
 	cmd.ValidArgsFunction = a.completeSchedules()
 	return cmd
@@ -239,7 +241,7 @@ func scheduleRunVerb(a command) *cobra.Command {
 
 // completeSchedules completes the names of schedules.
 func (a command) completeSchedules() cobra.CompletionFunc {
-	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // on an error, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]

@@ -20,15 +20,15 @@ import (
 func DrainVerb(app *cli.App) *cobra.Command {
 	var p control.Drain
 	cmd := cli.RequestVerb(app, "drain [--wait | --off]", "Start no new jobs until drain --off, even after a restart",
-		(*control.Client).Drain, &p, func(got control.DrainResult) error {
+		(*control.Client).Drain, &p, func(reply control.DrainResult) error {
 			switch {
-			case !got.Draining:
+			case !reply.Draining:
 				return app.PrintInfo("draining is off: jobs start again")
-			case got.Running == 0:
+			case reply.Running == 0:
 				return app.PrintInfo("draining: no new jobs start until queuectl drain --off; nothing is running")
 			}
 			return app.PrintInfo("draining: no new jobs start until queuectl drain --off; %s still running",
-				present.JobsText(got.Running))
+				present.JobsText(reply.Running))
 		})
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "stop draining, so that jobs start again")
@@ -39,13 +39,13 @@ func DrainVerb(app *cli.App) *cobra.Command {
 // command, to keep queuectl small.
 func ReloadVerb(app *cli.App) *cobra.Command {
 	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).Reload,
-		&control.NoParams{}, func(got control.ReloadResult) error {
-			if len(got.Hidden) > 0 {
+		&control.NoParams{}, func(reply control.ReloadResult) error {
+			if len(reply.Hidden) > 0 {
 				app.Say("settings in the file that have no effect, because stored values, the environment or flags override "+
-					"them: %s; see their origin with: queuectl config list", strings.Join(got.Hidden, ", "))
+					"them: %s; see their origin with: queuectl config list", strings.Join(reply.Hidden, ", "))
 			}
-			if got.Note != "" {
-				app.Say("settings reloaded, but %s", got.Note)
+			if reply.Note != "" {
+				app.Say("settings reloaded, but %s", reply.Note)
 				return nil
 			}
 			return app.PrintInfo("settings reloaded")
@@ -164,7 +164,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
 				func(w control.Whoami) error { return a.PrintPairs(13, present.WhoamiRows(&w)) })
 		},
@@ -177,9 +177,9 @@ func HookVerb(a *cli.App) *cobra.Command {
 	var p control.HookTestParams
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
 		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).HookTest, &p,
-		func(got control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
-			return a.Println(got.ID)
+		func(reply control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", reply.ID, reply.ID)
+			return a.Println(reply.ID)
 		})
 	return cli.GroupCommand("hook", "Test hooks and webhooks", test)
 }

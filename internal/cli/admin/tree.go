@@ -27,7 +27,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 			if cmd.Flags().Changed("next") && p.JobCount < 1 {
 				return fault.Usagef("--next: %d is too small; use a number from 1 to 100", p.JobCount)
 			}
-			a.MissingIsEmpty = true
+			a.MissingQueueIsEmpty = true
 			empty := "no job can start now; see why a job waits with: queuectl why ID"
 			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
 				next, err := c.Simulate(ctx, p)
@@ -54,21 +54,21 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 // command, to keep queuectl small.
 func TreeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	var dot bool
+	var asDot bool
 	cmd := &cobra.Command{
 		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree",
 		Args: cli.ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.ReadAndPrint(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.JobID(args[0])},
 				func(t control.TreeView) error {
-					if dot {
+					if asDot {
 						return a.printDot(&t)
 					}
 					return a.printTree(&t)
 				})
 		},
 	}
-	cmd.Flags().BoolVar(&dot, "dot", false, "print the graph in the DOT language of Graphviz")
+	cmd.Flags().BoolVar(&asDot, "dot", false, "print the graph in the DOT language of Graphviz")
 	return cmd
 }
 
@@ -102,10 +102,11 @@ func (a command) printTree(t *control.TreeView) (err error) {
 	return err
 }
 
-// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. The parameter
-// edge leads from the parent to the job. It is nil for a job without parents. The text lead precedes the job's line,
-// and below precedes the lines of its dependants.
-func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.TreeEdge, lead, below string) error {
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. edge leads
+// from the parent to the job. It is nil for a job without parents. linePrefix precedes the job's line, and childPrefix
+// precedes the lines of its dependants.
+func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.TreeEdge,
+	linePrefix, childPrefix string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
 	if sign := present.SignOfState(n.State); sign.Sign != "" {
@@ -124,7 +125,7 @@ func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.Tre
 	if again {
 		text += "  (shown above)"
 	}
-	err := a.Println(a.EscapeFor(a.Stdout, lead+text))
+	err := a.Println(a.EscapeFor(a.Stdout, linePrefix+text))
 	if again {
 		return err
 	}
@@ -135,8 +136,8 @@ func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.Tre
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		err = a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.LocaleText(branch),
-			below+termtext.LocaleText(deeper))
+		err = a.drawNode(d, d.nodes[list[i].Child], &list[i], childPrefix+termtext.LocaleText(branch),
+			childPrefix+termtext.LocaleText(deeper))
 	}
 	return err
 }

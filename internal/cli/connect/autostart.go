@@ -95,20 +95,20 @@ var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 // startError returns the error about a service that did not start. If the service's exit code is above 2, this
 // process exits with the same code. Lower codes are not specific: 2, for example, means a crash. Commands that
 // set FailureCode never use the service's code, because they have one exit code for all failures.
-func (f *Finder) startError(code int, err error) error {
-	if code > 2 && f.FailureCode == 0 {
-		return fault.WithExit(err, code)
+func (f *Finder) startError(exitCode int, err error) error {
+	if exitCode > 2 && f.FailureCode == 0 {
+		return fault.WithExitCode(err, exitCode)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
 
 // startedService is a service that this process started in the background.
 type startedService struct {
-	logPath  string
-	logStart int64 // size of the log before the start
-	cmd      *exec.Cmd
-	done     chan struct{} // closed when the service has ended
-	exitCode int           // exit code, valid once done is closed; negative if a signal ended the service
+	logPath         string
+	initialLogBytes int64 // size of the log before the start
+	cmd             *exec.Cmd
+	done            chan struct{} // closed when the service has ended
+	exitCode        int           // valid once done is closed; negative if a signal ended the service
 }
 
 // startService starts a service in the background. It sends the service's standard error to the
@@ -137,7 +137,7 @@ func startService(t Target) (*startedService, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &startedService{logPath: log.Name(), logStart: info.Size(), done: make(chan struct{})}
+	b := &startedService{logPath: log.Name(), initialLogBytes: info.Size(), done: make(chan struct{})}
 	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"},
 		t.ServeFlags...)...); err != nil {
 		return nil, explainExecError(program, err)
@@ -155,8 +155,8 @@ func startService(t Target) (*startedService, error) {
 func (s *startedService) lastLogError() error {
 	raw, err := os.ReadFile(s.logPath) // without the log, the error contains only the name of the log
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.
-	if err == nil && int64(len(raw)) >= s.logStart {
-		raw = raw[s.logStart:]
+	if err == nil && int64(len(raw)) >= s.initialLogBytes {
+		raw = raw[s.initialLogBytes:]
 	}
 	message := ""
 	for line := range strings.Lines(string(raw)) {

@@ -49,7 +49,7 @@ func ClientPath() (string, error) {
 // findProgram returns the path of one of the two programs. It looks in this program's directory, and then in the
 // given one, whose path is relative to that directory. The program must belong to root or to the owner of this
 // program.
-func findProgram(name, elsewhere string) (string, error) {
+func findProgram(name, otherDir string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
@@ -57,16 +57,16 @@ func findProgram(name, elsewhere string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	here := filepath.Dir(self)
+	programDir := filepath.Dir(self)
 	if filepath.Base(self) == name+exeSuffix {
 		return self, nil
 	}
-	other := filepath.Join(here, elsewhere)
-	for _, dir := range []string{here, other} {
+	other := filepath.Join(programDir, otherDir)
+	for _, dir := range []string{programDir, other} {
 		path := filepath.Join(dir, name+exeSuffix)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return path, checkTrusted(self, path)
 		}
 	}
-	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exeSuffix, here, other, reinstallAdvice)
+	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exeSuffix, programDir, other, reinstallAdvice)
 }

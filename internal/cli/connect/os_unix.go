@@ -15,8 +15,8 @@ import (
 )
 
 // startDetached starts a process that outlives this one and its terminal.
-func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
-	cmd := exec.Command(program, words...)
+func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, error) {
+	cmd := exec.Command(program, args...)
 	// Remove this variable, because a service that inherits it does not call cleanstart.Reset.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
@@ -29,8 +29,8 @@ const exeSuffix = ""
 
 // checkTrusted returns an error if the program at path belongs neither to root nor to the owner of this
 // program.
-func checkTrusted(self, path string) error {
-	own, err := os.Stat(self)
+func checkTrusted(ownPath, path string) error {
+	own, err := os.Stat(ownPath)
 	if err != nil {
 		return err
 	}
@@ -42,14 +42,14 @@ func checkTrusted(self, path string) error {
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
 			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s",
-				path, uid, self, reinstallAdvice)
+				path, uid, ownPath, reinstallAdvice)
 		}
 	}
 	return nil
 }
 
 // Exec replaces this process with queuectld, with the same arguments. It returns only on failure.
-func (f *Finder) Exec() (exit int, err error) {
+func (f *Finder) Exec() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
@@ -60,20 +60,20 @@ func (f *Finder) Exec() (exit int, err error) {
 }
 
 // checkSocketPath returns an error if the path is a regular file or a directory. The socket need not exist.
-func checkSocketPath(prefix, path string) error {
+func checkSocketPath(errorPrefix, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return fault.Usagef("%s: %s is not a socket; give the path of the service's socket", prefix, path)
+		return fault.Usagef("%s: %s is not a socket; give the path of the service's socket", errorPrefix, path)
 	}
 	return nil
 }
 
 // NewSocketPath returns the absolute path of a socket to be created.
-func NewSocketPath(prefix, path string) (string, error) {
+func NewSocketPath(errorPrefix, path string) (string, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	return whole, files.CheckDir(prefix, filepath.Dir(whole))
+	return whole, files.CheckDir(errorPrefix, filepath.Dir(whole))
 }
 
 // socketExists reports whether the socket may exist.

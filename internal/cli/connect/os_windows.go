@@ -18,9 +18,9 @@ import (
 
 // startDetached starts a process that outlives this process and its console. If this process is in a
 // job object that permits it, the new process leaves the job object.
-func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
+func startDetached(log *os.File, program string, args ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
-		cmd = exec.Command(program, words...)
+		cmd = exec.Command(program, args...)
 		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ()
 		const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: flags | leave}
@@ -81,16 +81,16 @@ func endWithThisProcess(p *os.Process) error {
 }
 
 // checkSocketPath returns an error if the path is not a valid name of a pipe. The pipe need not exist.
-func checkSocketPath(prefix, path string) error {
+func checkSocketPath(errorPrefix, path string) error {
 	if err, ok := errors.AsType[*queue.Error](socket.CheckPath(path)); ok {
-		return fault.Usagef("%s: %s", prefix, err.Message)
+		return fault.Usagef("%s: %s", errorPrefix, err.Message)
 	}
 	return nil
 }
 
 // NewSocketPath checks the name of a pipe to be created and returns it.
-func NewSocketPath(prefix, path string) (string, error) {
-	return path, checkSocketPath(prefix, path)
+func NewSocketPath(errorPrefix, path string) (string, error) {
+	return path, checkSocketPath(errorPrefix, path)
 }
 
 // socketExists always returns false, because testing whether a pipe exists would connect to it. So ChooseTarget

@@ -106,14 +106,15 @@ func (f *Finder) targetOfSocketFlag() (Target, error) {
 // startCommand is the command that starts the user's own service.
 const startCommand = "queuectl service start"
 
-// targetInDir returns the service whose files are all in dir. The second path is dir as the user wrote it.
-func targetInDir(dir, given string) Target {
+// targetInDir returns the service whose files are all in dir. dirAsTyped is dir as the user wrote it.
+func targetInDir(dir, dirAsTyped string) Target {
 	paths := config.PathsIn(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
 		return Target{Socket: user.Socket, StartCommand: startCommand, paths: paths}
 	}
-	return Target{Socket: paths.Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(given) + " service start",
-		ServeFlags: []string{"--dir", dir}, paths: paths}
+	return Target{Socket: paths.Socket,
+		StartCommand: "queuectl --dir " + queue.QuoteShellWord(dirAsTyped) + " service start",
+		ServeFlags:   []string{"--dir", dir}, paths: paths}
 }
 
 // targetAtSocket returns the service that uses a socket. If possible, it derives the service's directory from
@@ -166,17 +167,18 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 // ambiguousServiceMessage returns the message that the client uses the user's own service although the machine
 // has a service too. Each user gets the message once: the first call creates a marker file in the user's state
 // directory, and later calls return "".
-func ambiguousServiceMessage(user, system config.Paths) string {
-	if !files.Exists(system.StateDir) && !socketExists(system.Socket) {
+func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
+	if !files.Exists(systemPaths.StateDir) && !socketExists(systemPaths.Socket) {
 		return ""
 	}
-	mark, err := os.OpenFile(filepath.Join(user.StateDir, config.BothServicesMarkerName), os.O_CREATE|os.O_EXCL, 0o600)
+	mark, err := os.OpenFile(filepath.Join(userPaths.StateDir, config.BothServicesMarkerName),
+		os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: using your own service (" + user.Socket + "); to use the machine's service, add --socket " +
-		system.Socket
+	return "queuectl: using your own service (" + userPaths.Socket + "); to use the machine's service, add --socket " +
+		systemPaths.Socket
 }
 
 // Client returns a client that is connected to the chosen service.
@@ -194,7 +196,7 @@ const RunManifestName = "private.json"
 // PrivateRunDir returns the directory in --dir, and whether it belongs to a private run. Such a directory can
 // be read without a running service. For any other directory, the caller must return an error if no service
 // runs.
-func (f *Finder) PrivateRunDir() (dir string, private bool) {
+func (f *Finder) PrivateRunDir() (dir string, isPrivate bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
 	}

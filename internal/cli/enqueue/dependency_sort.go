@@ -31,10 +31,10 @@ type pendingJob struct {
 // depSorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
 // parents is unknown.
 type depSorter struct {
-	seed        maphash.Seed    // of the hashes in sentIDs
+	hashSeed    maphash.Seed    // of the hashes in sentIDs
 	sentIDs     map[uint64]bool // hashes of the ids that were sent
 	delayedJobs []pendingJob    // jobs that are held back
-	reordered   bool            // a job was held back, so the jobs are not sent in the order of the file
+	isReordered bool            // a job was held back, so the jobs are not sent in the order of the file
 }
 
 // maxDelayedJobs bounds the number of jobs that are held back. If there are more, all of them are sent,
@@ -52,46 +52,46 @@ func dependencyIDs(s *queue.Spec) []string {
 
 // readyJobs returns the jobs of a request that can be sent, because all their parents are in this request or
 // were sent before. It stores the other jobs in delayedJobs.
-func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
+func (s *depSorter) readyJobs(requestJobs []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
-	for i := range part {
-		inPart[part[i].ID] = true
+	for i := range requestJobs {
+		inPart[requestJobs[i].ID] = true
 	}
-	unknown := func(id string) bool { return !inPart[id] && !s.sentIDs[maphash.String(s.seed, id)] }
+	unknown := func(id string) bool { return !inPart[id] && !s.sentIDs[maphash.String(s.hashSeed, id)] }
 	for changed := true; changed; {
 		changed = false
-		ready := part[:0:0]
-		for _, j := range part {
+		ready := requestJobs[:0:0]
+		for _, j := range requestJobs {
 			if !slices.ContainsFunc(j.parents, unknown) {
 				ready = append(ready, j)
 				continue
 			}
 			// Repeat the loop, because jobs in this request may depend on the job that was held back.
-			s.delayedJobs, s.reordered, changed = append(s.delayedJobs, j), true, true
+			s.delayedJobs, s.isReordered, changed = append(s.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
-		part = ready
+		requestJobs = ready
 	}
-	return s.recordIDs(part)
+	return s.recordIDs(requestJobs)
 }
 
 // recordIDs records the ids of jobs that are about to be sent, and returns the jobs.
-func (s *depSorter) recordIDs(part []pendingJob) []pendingJob {
-	for i := range part {
-		if part[i].ID != "" {
-			s.sentIDs[maphash.String(s.seed, part[i].ID)] = true
+func (s *depSorter) recordIDs(requestJobs []pendingJob) []pendingJob {
+	for i := range requestJobs {
+		if requestJobs[i].ID != "" {
+			s.sentIDs[maphash.String(s.hashSeed, requestJobs[i].ID)] = true
 		}
 	}
-	return part
+	return requestJobs
 }
 
 // sortRemaining returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
 // the dependencies form a cycle.
-func (s *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
+func (s *depSorter) sortRemaining(requestJobs []pendingJob) ([]pendingJob, error) {
 	if len(s.delayedJobs) == 0 {
-		return part, nil
+		return requestJobs, nil
 	}
-	pending := append(s.delayedJobs, part...)
+	pending := append(s.delayedJobs, requestJobs...)
 	s.delayedJobs = nil
 	byID := map[string]int{}
 	for i := range pending {
@@ -100,18 +100,18 @@ func (s *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
 	const visiting, done = 1, 2
 	state := make([]int, len(pending))
 	sorted := make([]pendingJob, 0, len(pending))
-	var path []string // the ids of the jobs whose parents are being visited
+	var ancestorIDs []string // the ids of the jobs whose parents are being visited
 	var visit func(i int) error
 	visit = func(i int) error {
 		if state[i] == done {
 			return nil
 		}
 		if state[i] == visiting {
-			cycle := append(path[slices.Index(path, pending[i].ID):], pending[i].ID)
+			cycle := append(ancestorIDs[slices.Index(ancestorIDs, pending[i].ID):], pending[i].ID)
 			return fault.AtLine(queue.Invalid("depends_on", "the dependencies form a cycle (%s); remove one of them",
 				queue.Clip(strings.Join(cycle, ", "))), pending[i].line)
 		}
-		state[i], path = visiting, append(path, pending[i].ID)
+		state[i], ancestorIDs = visiting, append(ancestorIDs, pending[i].ID)
 		for _, id := range pending[i].parents {
 			if other, here := byID[id]; here {
 				if err := visit(other); err != nil {
@@ -119,7 +119,7 @@ func (s *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
 				}
 			}
 		}
-		state[i], path = done, path[:len(path)-1]
+		state[i], ancestorIDs = done, ancestorIDs[:len(ancestorIDs)-1]
 		sorted = append(sorted, pending[i])
 		return nil
 	}

@@ -21,36 +21,36 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnExpired warns that a job will not run because it has expired. unsaid is false if another message already says
-// so. WarnExpired then prints nothing.
-func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
-	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
+// WarnExpired warns that a job will not run because it has expired. isUnreported is false if another message already
+// says so. WarnExpired then prints nothing.
+func WarnExpired(o *term.Output, s *queue.Spec, isUnreported bool) {
+	if now := time.Now(); isUnreported && present.HasExpired(s.ExpiresAt, now) {
 		o.Say("warning: the job %s; to run it, set a later --expires-at", present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// PrintRemarks prints the service's remarks about a new job. For unsaid, see WarnExpired.
-func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
-	WarnUnenforced(o, got.UnenforcedLimits)
-	PrintNewQueues(o, got.NewQueues)
-	if got.Duplicate && s.Unique != nil {
-		o.Say("no job was enqueued, because job %s already has the unique key %s", got.ID, *s.Unique)
+// PrintRemarks prints the service's remarks about a new job. For isUnreported, see WarnExpired.
+func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, result *control.EnqueueResult, isUnreported bool) {
+	WarnUnenforced(o, result.UnenforcedLimits)
+	PrintNewQueues(o, result.NewQueues)
+	if result.Duplicate && s.Unique != nil {
+		o.Say("no job was enqueued, because job %s already has the unique key %s", result.ID, *s.Unique)
 	}
-	WarnExpired(o, s, unsaid)
-	if got.State != "" { // a dependency has already ended without the required result
+	WarnExpired(o, s, isUnreported)
+	if result.State != "" { // a dependency has already ended without the required result
 		o.Say("job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl "+
-			"why %s", got.ID, got.State, got.ID)
+			"why %s", result.ID, result.State, result.ID)
 	}
-	PrintNotes(o, cmd, got.Notes)
+	PrintNotes(o, cmd, result.Notes)
 }
 
 // maxNotEnqueuedListed is the highest number of jobs that PrintNotEnqueued names.
 const maxNotEnqueuedListed = 10
 
 // PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
-// contains the line numbers or indexes of these jobs, and part says which of the two, such as "line". total is
-// the number of all jobs.
-func PrintNotEnqueued(o *term.Output, part string, positions []int, total int) {
+// contains the line numbers or indexes of these jobs, and inputUnit says which of the two, such as "line".
+// jobCount is the number of all jobs.
+func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, jobCount int) {
 	if len(positions) == 0 {
 		return
 	}
@@ -63,14 +63,13 @@ func PrintNotEnqueued(o *term.Output, part string, positions []int, total int) {
 		text += termtext.LocaleText(", …")
 	}
 	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(positions),
-		present.JobsText(total),
-		part, text[1:])
+		present.JobsText(jobCount), inputUnit, text[1:])
 }
 
 // PrintNewQueues warns about queues that contain no waiting or running jobs except the new ones. The name of
 // such a queue may be a typing error.
-func PrintNewQueues(o *term.Output, list []control.NewQueue) {
-	for _, q := range list {
+func PrintNewQueues(o *term.Output, newQueues []control.NewQueue) {
+	for _, q := range newQueues {
 		hint := ""
 		if q.SimilarQueue != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.SimilarQueue)
@@ -93,23 +92,23 @@ func PrintNotes(o *term.Output, cmd *cobra.Command, notes []string) {
 }
 
 // WarnUnenforced prints a warning about limits that the machine does not enforce.
-func WarnUnenforced(o *term.Output, names []string) {
-	if len(names) == 0 {
+func WarnUnenforced(o *term.Output, limitNames []string) {
+	if len(limitNames) == 0 {
 		return
 	}
-	var parts []string
-	if slices.Contains(names, "memory") {
-		parts = append(parts, "the memory limit applies to each process of a job separately")
+	var sentences []string
+	if slices.Contains(limitNames, "memory") {
+		sentences = append(sentences, "the memory limit applies to each process of a job separately")
 	}
-	none := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "memory" })
+	none := slices.DeleteFunc(slices.Clone(limitNames), func(name string) bool { return name == "memory" })
 	switch len(none) {
 	case 0:
 	case 1:
-		parts = append(parts, "the limit "+none[0]+" is not enforced")
+		sentences = append(sentences, "the limit "+none[0]+" is not enforced")
 	default:
-		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
+		sentences = append(sentences, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	o.Say("warning: %s on this machine; see: queuectl doctor", strings.Join(parts, ", and "))
+	o.Say("warning: %s on this machine; see: queuectl doctor", strings.Join(sentences, ", and "))
 }
 
 // maxNamedExpired is the highest number of expired jobs that messages name.
@@ -119,35 +118,35 @@ const maxNamedExpired = 10
 type ExpiredJobs struct {
 	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. 0 means that
 	// no value was reported.
-	sharedExpiry queue.Millis
-	lines        []string // messages about expired jobs, at most maxNamedExpired
-	count        int      // number of expired jobs with another expiry time
-	NotRunCount  int      // number of jobs that will not run, including those with sharedExpiry
+	sharedExpiry     queue.Millis
+	messages         []string // messages about expired jobs, at most maxNamedExpired
+	otherExpiryCount int      // number of expired jobs with another expiry time
+	NotRunCount      int      // number of jobs that will not run, including those with sharedExpiry
 }
 
-// Add records a job if it has expired. n is its line in a list, or its index in a JSON array. part says which
-// of the two: "line" or "entry".
-func (e *ExpiredJobs) Add(part string, n int, expires *queue.Millis) {
+// Add records a job if it has expired. position is its line in a list, or its index in a JSON array. inputUnit says
+// which of the two: "line" or "entry".
+func (e *ExpiredJobs) Add(inputUnit string, position int, expiresAt *queue.Millis) {
 	now := time.Now()
-	if !present.HasExpired(expires, now) {
+	if !present.HasExpired(expiresAt, now) {
 		return
 	}
-	if e.NotRunCount++; *expires == e.sharedExpiry {
+	if e.NotRunCount++; *expiresAt == e.sharedExpiry {
 		return
 	}
-	if e.count++; e.count <= maxNamedExpired {
-		text, _ := present.FullTime(expires.Time(), now)
-		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
-			"it, add it again with a later expires_at", part, n, text))
+	if e.otherExpiryCount++; e.otherExpiryCount <= maxNamedExpired {
+		text, _ := present.FullTime(expiresAt.Time(), now)
+		e.messages = append(e.messages, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
+			"it, add it again with a later expires_at", inputUnit, position, text))
 	}
 }
 
 // PrintExpired prints the jobs that will not run.
 func PrintExpired(o *term.Output, e *ExpiredJobs) {
-	for _, line := range e.lines {
+	for _, line := range e.messages {
 		o.Say("warning: %s", line)
 	}
-	if more := e.count - len(e.lines); more > 0 {
+	if more := e.otherExpiryCount - len(e.messages); more > 0 {
 		o.Say("warning: %d more jobs will not run, because their expiry time has passed", more)
 	}
 }

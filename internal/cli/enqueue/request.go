@@ -15,26 +15,26 @@ import (
 // request holds the jobs of one request.
 type request struct {
 	jobs        []pendingJob
-	bytes       int // size of the jobs as JSON
+	jsonBytes   int // size of the jobs as JSON
 	argEnvCount int // number of arguments and environment variables of the jobs
 }
 
 // add adds a job.
 func (r *request) add(j pendingJob) {
-	r.jobs, r.bytes, r.argEnvCount = append(r.jobs, j), r.bytes+len(j.raw)+1, r.argEnvCount+j.argEnvCount
+	r.jobs, r.jsonBytes, r.argEnvCount = append(r.jobs, j), r.jsonBytes+len(j.raw)+1, r.argEnvCount+j.argEnvCount
 }
 
 // isFull reports whether the request has jobs and one more job would exceed its bounds.
 func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
-		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
+		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
 }
 
 // callerFields holds the caller's working directory, umask and environment. The method addTo adds them to jobs
 // that do not set these fields. callerFields determines them once for all jobs.
 type callerFields struct {
-	spec *queue.Spec // the caller's fields; nil until load is called
-	json []byte      // spec as JSON without the closing brace; the fields of a job follow it
+	spec       *queue.Spec // the caller's fields; nil until load is called
+	jsonPrefix []byte      // spec as JSON without the closing brace; the fields of a job follow it
 }
 
 // addTo returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
@@ -72,7 +72,7 @@ func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMes
 			return c
 		}, raw)
 	}
-	return append(f.json[:len(f.json):len(f.json)], raw...), nil
+	return append(f.jsonPrefix[:len(f.jsonPrefix):len(f.jsonPrefix)], raw...), nil
 }
 
 // load determines the caller's working directory, umask and environment.
@@ -85,48 +85,48 @@ func (f *callerFields) load(noCwd bool) error {
 	if err != nil {
 		return err
 	}
-	f.json = append(head[:len(head)-1], ',')
+	f.jsonPrefix = append(head[:len(head)-1], ',')
 	if len(head) == 2 { // spec is empty
-		f.json = []byte{'{'}
+		f.jsonPrefix = []byte{'{'}
 	}
 	return nil
 }
 
-// addAnswer adds the answer to one request of a batch (got) to the answers to earlier requests (all). lines contains
-// the line number of each job of the request.
-func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
-	for _, at := range got.FoundIndexes {
-		if at < len(lines) {
-			all.FoundIndexes = append(all.FoundIndexes, lines[at])
+// mergeResult adds the result of one request of a batch to merged, which holds the results of the earlier
+// requests. lineNumbers contains the line number of each job of the request.
+func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) {
+	for _, at := range result.FoundIndexes {
+		if at < len(lineNumbers) {
+			merged.FoundIndexes = append(merged.FoundIndexes, lineNumbers[at])
 		}
 	}
-	all.IDs = append(all.IDs, got.IDs...)
-	all.UnenforcedLimits = appendNew(all.UnenforcedLimits, got.UnenforcedLimits)
-	all.NewQueues = appendNew(all.NewQueues, got.NewQueues)
-	all.MaxAttempts = max(all.MaxAttempts, got.MaxAttempts)
-	if len(all.Notes) == 0 { // every answer contains the same notes
-		all.Notes = got.Notes
+	merged.IDs = append(merged.IDs, result.IDs...)
+	merged.UnenforcedLimits = appendMissing(merged.UnenforcedLimits, result.UnenforcedLimits)
+	merged.NewQueues = appendMissing(merged.NewQueues, result.NewQueues)
+	merged.MaxAttempts = max(merged.MaxAttempts, result.MaxAttempts)
+	if len(merged.Notes) == 0 { // every answer contains the same notes
+		merged.Notes = result.Notes
 	}
 }
 
-// appendNew appends the elements that the list does not contain yet.
-func appendNew[T comparable](list, more []T) []T {
-	for _, v := range more {
-		if !slices.Contains(list, v) {
-			list = append(list, v)
+// appendMissing appends those candidates that elements does not contain yet.
+func appendMissing[T comparable](elements, candidates []T) []T {
+	for _, v := range candidates {
+		if !slices.Contains(elements, v) {
+			elements = append(elements, v)
 		}
 	}
-	return list
+	return elements
 }
 
 // errorAtLine adds a job's line to the error of a request, if the error says which job is wrong.
-func errorAtLine(err error, lines []int) error {
+func errorAtLine(err error, lineNumbers []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
-	case e.Index > 0 && e.Index <= len(lines):
-		return fault.AtLine(err, lines[e.Index-1])
-	case e.Field != "" && len(lines) == 1:
-		return fault.AtLine(err, lines[0])
+	case e.Index > 0 && e.Index <= len(lineNumbers):
+		return fault.AtLine(err, lineNumbers[e.Index-1])
+	case e.Field != "" && len(lineNumbers) == 1:
+		return fault.AtLine(err, lineNumbers[0])
 	}
 	return err
 }

@@ -38,10 +38,10 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 func TestAnswersAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}
-	addAnswer(&a, &control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
+	mergeResult(&a, &control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
 		Notes:       []string{"n"},
 		MaxAttempts: 3}, []int{10, 11})
-	addAnswer(&a, &control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
+	mergeResult(&a, &control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
 		MaxAttempts: 1},
 		[]int{12})
 	if !slices.Equal(a.IDs, []string{"1", "2", "3"}) || !slices.Equal(a.FoundIndexes, []int{11}) ||

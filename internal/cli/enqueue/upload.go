@@ -40,11 +40,11 @@ type UploadOptions struct {
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
-	Part          string // word for the part of the input that is one job: "line", "entry" or "argument"
-	Key           string // idempotency key of the request; "" for none
-	NoCwd         bool   // run the jobs in the home directory
-	RequireLimits bool   // reject jobs with limits that the service cannot enforce
-	StartNext     bool   // start the jobs before the user's other waiting jobs
+	InputUnit      string // word for the part of the input that is one job: "line", "entry" or "argument"
+	IdempotencyKey string // idempotency key of the request; "" for none
+	NoCwd          bool   // run the jobs in the home directory
+	RequireLimits  bool   // reject jobs with limits that the service cannot enforce
+	StartNext      bool   // start the jobs before the user's other waiting jobs
 }
 
 // Upload enqueues the jobs of a file. It uses one request if they fit, otherwise several requests of
@@ -56,49 +56,51 @@ type Upload struct {
 
 	ReadProgress readProgress
 	JobsRead     int // number of jobs read
-	caller       callerFields
+	callerFields callerFields
 	files        input.NamedFiles
-	expiries     ExpiredJobs
+	expiredJobs  ExpiredJobs
 
-	request request // jobs of the next request
-	sorter  depSorter
-	indexes []int // indexes[i] is the index in the file of the job with the id answers.IDs[i]
+	request     request // jobs of the next request
+	sorter      depSorter
+	fileIndexes []int // fileIndexes[i] is the index in the file of the job with the id answers.IDs[i]
 
-	batch      string                     // id of the batch; "" while one request holds all jobs
-	sendResult chan error                 // receives the result of the request in flight; nil if no request is in flight
-	answers    control.EnqueueBatchResult // answers to all requests; FoundIndexes contains line numbers instead of indexes
-	startMu    sync.Mutex                 // held while a request is started, and forever after an abort
-	commits    bool                       // the request in flight commits the batch; guarded by startMu
-	inFlight   sync.WaitGroup
+	batchID string // "" while one request holds all jobs
+	// sendResult receives the result of the request in flight. It is nil if no request is in flight.
+	sendResult chan error
+	// answers combines the answers to all requests. Its FoundIndexes contains line numbers instead of indexes.
+	answers          control.EnqueueBatchResult
+	startMu          sync.Mutex // held while a request is started, and forever after an abort
+	commitsBatch     bool       // the request in flight commits the batch; guarded by startMu
+	requestsInFlight sync.WaitGroup
 }
 
-// NewUpload returns an upload. common holds the fields that all jobs share.
-func NewUpload(ctx context.Context, options UploadOptions, common *queue.Spec) *Upload {
-	expired := ExpiredJobs{sharedExpiry: queue.ValueOr(common.ExpiresAt, 0)}
-	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
+// NewUpload returns an upload. commonSpec holds the fields that all jobs share.
+func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spec) *Upload {
+	expired := ExpiredJobs{sharedExpiry: queue.ValueOr(commonSpec.ExpiresAt, 0)}
+	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiredJobs: expired}
 }
 
 // Add adds one job, and sends a request when the collected jobs fill one. line is the number of the job's line,
 // for errors.
 func (u *Upload) Add(raw []byte, line int) error {
-	j, err := u.encode(raw)
+	j, err := u.prepareJob(raw)
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	u.expiries.Add(u.Part, line, j.expiresAt)
+	u.expiredJobs.Add(u.InputUnit, line, j.expiresAt)
 	j.line, j.index = line, u.JobsRead
 	if u.sorter.sentIDs == nil {
-		u.sorter.seed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
+		u.sorter.hashSeed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
 	}
 	err = u.addToRequest(j, u.sorter.readyJobs)
 	if u.JobsRead++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
 		return err
 	}
-	return u.putDelayed()
+	return u.addDelayedToRequests()
 }
 
-// putDelayed puts the jobs that were held back into requests, and sends the requests that are full.
-func (u *Upload) putDelayed() error {
+// addDelayedToRequests puts the jobs that were held back into requests, and sends the requests that are full.
+func (u *Upload) addDelayedToRequests() error {
 	rest, err := u.sorter.sortRemaining(u.request.jobs)
 	if err != nil {
 		return err
@@ -112,31 +114,32 @@ func (u *Upload) putDelayed() error {
 	return nil
 }
 
-// addToRequest adds a job to the next request. If that request is full, addToRequest first passes its jobs to the
-// function ready, and sends those that can be sent: the jobs that ready returns.
-func (u *Upload) addToRequest(j pendingJob, ready func([]pendingJob) []pendingJob) error {
+// addToRequest adds a job to the next request. If that request is full, addToRequest first passes its jobs to
+// selectReady, which returns those that can be sent, and sends these.
+func (u *Upload) addToRequest(j pendingJob, selectReady func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
-	if u.Key != "" { // with a key, one request contains all jobs, because only a single request is safe to repeat
+	if u.IdempotencyKey != "" {
+		// With a key, one request contains all jobs, because only a single request is safe to repeat.
 		maxJobs, maxBytes = queue.MaxJobsPerRequest, control.MaxLineBytes-64<<10
 	}
 	if u.request.isFull(&j, maxJobs, maxBytes) {
-		if u.Key != "" {
+		if u.IdempotencyKey != "" {
 			return fault.Usagef("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
 				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgEnvCount)
 		}
-		if u.request.jobs = ready(u.request.jobs); len(u.request.jobs) > 0 {
+		if u.request.jobs = selectReady(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.send(false); err != nil {
 				return err
 			}
 		}
-		u.request.bytes, u.request.argEnvCount = 0, 0
+		u.request.jsonBytes, u.request.argEnvCount = 0, 0
 	}
 	u.request.add(j)
 	return nil
 }
 
-// encode validates a job and adds the caller's working directory, umask and environment.
-func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
+// prepareJob validates a job and adds the caller's working directory, umask and environment.
+func (u *Upload) prepareJob(raw []byte) (j pendingJob, err error) {
 	if err := queue.CheckJSON(raw); err != nil {
 		return j, err
 	}
@@ -146,7 +149,7 @@ func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
 	}
 	j.ID = queue.ValueOr(s.ID, "")
 	j.parents, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
-	if j.raw, err = u.caller.addTo(raw, &s, u.NoCwd); err != nil {
+	if j.raw, err = u.callerFields.addTo(raw, &s, u.NoCwd); err != nil {
 		return j, err
 	}
 	u.files.Warn(u.Output, u.Cmd, &s)
@@ -183,26 +186,26 @@ func (u *Upload) send(commit bool) error {
 			return err
 		}
 	}
-	u.commits = commit
-	if !commit && u.batch == "" {
-		u.batch = control.NewIdempotencyKey()
+	u.commitsBatch = commit
+	if !commit && u.batchID == "" {
+		u.batchID = control.NewIdempotencyKey()
 	}
 	jobs := u.request.jobs
-	p := control.EnqueueBatch{Batch: u.batch, EncodedJobs: make([][]byte, len(jobs)), Commit: commit,
+	p := control.EnqueueBatch{Batch: u.batchID, EncodedJobs: make([][]byte, len(jobs)), Commit: commit,
 		RequireLimits: u.RequireLimits, RunNext: u.StartNext}
 	if commit {
-		p.Key = u.Key
+		p.Key = u.IdempotencyKey
 	}
 	lines := make([]int, len(jobs))
 	for i := range jobs {
 		p.EncodedJobs[i], lines[i] = jobs[i].raw, jobs[i].line
-		u.indexes = append(u.indexes, jobs[i].index)
+		u.fileIndexes = append(u.fileIndexes, jobs[i].index)
 	}
 	sent := make(chan error, 1)
 	u.sendResult = sent
-	u.inFlight.Go(func() {
+	u.requestsInFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		addAnswer(&u.answers, &got, lines) // send and its callers read answers only after awaitReply
+		mergeResult(&u.answers, &got, lines) // send and its callers read answers only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
@@ -214,8 +217,8 @@ func (u *Upload) send(commit bool) error {
 func (u *Upload) showProgress(commit bool) {
 	switch p := &u.ReadProgress; {
 	case commit:
-	case p.size > 0:
-		u.Output.DrawBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.startedAt,
+	case p.fileBytes > 0:
+		u.Output.DrawBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.fileBytes, StartedAt: p.startedAt,
 			Suffix:  present.JobsText(u.JobsRead) + " sent",
 			InBytes: true})
 	default:
@@ -225,11 +228,11 @@ func (u *Upload) showProgress(commit bool) {
 
 // sortIDs sorts answers.IDs by the order of the jobs in the file.
 func (u *Upload) sortIDs() {
-	if !u.sorter.reordered || len(u.answers.IDs) != len(u.indexes) {
+	if !u.sorter.isReordered || len(u.answers.IDs) != len(u.fileIndexes) {
 		return
 	}
-	ids := make([]string, len(u.indexes))
-	for i, at := range u.indexes {
+	ids := make([]string, len(u.fileIndexes))
+	for i, at := range u.fileIndexes {
 		ids[at] = u.answers.IDs[i]
 	}
 	u.answers.IDs = ids
@@ -237,7 +240,7 @@ func (u *Upload) sortIDs() {
 
 // abort asks the service to drop the batch.
 func (u *Upload) abort() error {
-	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batchID, Abort: true})
 	return err
 }
 
@@ -245,13 +248,13 @@ func (u *Upload) abort() error {
 func (u *Upload) abortAndExit() {
 	u.startMu.Lock()
 	u.Output.ShowProgress("")
-	if u.commits {
+	if u.commitsBatch {
 		u.Output.Say("interrupted while the jobs were being stored: either all or none are in the queue; check with: " +
 			"queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
 	// Wait for the request in flight, because if it arrived after the abort, it would start the batch again.
-	u.inFlight.Wait()
+	u.requestsInFlight.Wait()
 	u.abort() // if this fails, the service drops the batch after ten minutes
 	u.Output.Say("interrupted; nothing was stored")
 	os.Exit(fault.ExitDetached)
@@ -267,12 +270,12 @@ func (u *Upload) awaitReply() error {
 	return err
 }
 
-// FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. due
+// FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. dueText
 // describes when the jobs start, for example "; due …".
-func (u *Upload) FinishAndPrint(err error, due string) error {
+func (u *Upload) FinishAndPrint(err error, dueText string) error {
 	err = u.CommitOrAbort(err)
 	if e, ok := errors.AsType[*fault.LineError](err); ok {
-		e.Part = u.Part
+		e.PartName = u.InputUnit
 	}
 	if u.Client != nil {
 		defer u.Client.Close()
@@ -284,10 +287,10 @@ func (u *Upload) FinishAndPrint(err error, due string) error {
 	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.IDs); err != nil {
 		return err
 	}
-	if u.expiries.NotRunCount == u.JobsRead {
+	if u.expiredJobs.NotRunCount == u.JobsRead {
 		u.answers.MaxAttempts = 0
 	}
-	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.IDs)-len(u.answers.FoundIndexes)), due,
+	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.IDs)-len(u.answers.FoundIndexes)), dueText,
 		present.MaxAttemptsText(u.answers.MaxAttempts))
 }
 
@@ -295,7 +298,7 @@ func (u *Upload) FinishAndPrint(err error, due string) error {
 func (u *Upload) CommitOrAbort(err error) error {
 	defer u.Output.ShowProgress("")
 	if err == nil {
-		err = u.putDelayed()
+		err = u.addDelayedToRequests()
 	}
 	if err == nil {
 		err = u.send(true)
@@ -307,20 +310,20 @@ func (u *Upload) CommitOrAbort(err error) error {
 		got := &u.answers
 		WarnUnenforced(u.Output, got.UnenforcedLimits)
 		PrintNewQueues(u.Output, got.NewQueues)
-		PrintNotEnqueued(u.Output, u.Part, got.FoundIndexes, len(got.IDs))
+		PrintNotEnqueued(u.Output, u.InputUnit, got.FoundIndexes, len(got.IDs))
 		PrintNotes(u.Output, u.Cmd, got.Notes)
-		PrintExpired(u.Output, &u.expiries)
+		PrintExpired(u.Output, &u.expiredJobs)
 	}
-	if err == nil || u.batch == "" {
+	if err == nil || u.batchID == "" {
 		return err
 	}
 	u.awaitReply() // ignore the error of the request in flight, because err is the cause
 	failed := u.abort()
 	switch {
-	case isBatchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
+	case isBatchLost(err), !u.commitsBatch && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was "+
 			"stored; run the same command again")
-	case u.commits:
+	case u.commitsBatch:
 	case failed != nil:
 		return fmt.Errorf("%w; nothing was stored\nthe service may keep the ids of these jobs reserved; "+
 			"wait ten minutes before you repeat the command", err)
@@ -332,7 +335,7 @@ func (u *Upload) CommitOrAbort(err error) error {
 type readProgress struct {
 	file      *os.File
 	startedAt time.Time
-	size      int64        // size of the file in bytes; 0 if unknown
+	fileBytes int64        // size of the file; 0 if unknown
 	bytesRead atomic.Int64 // number of bytes read
 }
 
@@ -340,7 +343,7 @@ type readProgress struct {
 func (p *readProgress) Track(f *os.File) io.Reader {
 	p.file, p.startedAt = f, time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		p.size = info.Size()
+		p.fileBytes = info.Size()
 	}
 	return p
 }

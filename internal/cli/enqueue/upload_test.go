@@ -27,7 +27,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		`{"command":"e","cwd":null}`:                             {cwd, "/p", "e"},
 		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
 	} {
-		j, err := u.encode([]byte(raw))
+		j, err := u.prepareJob([]byte(raw))
 		line := j.raw
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
@@ -43,7 +43,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
-		if j, err := u.encode([]byte(raw)); err == nil {
+		if j, err := u.prepareJob([]byte(raw)); err == nil {
 			t.Errorf("%s was encoded as %s", raw, j.raw)
 		}
 	}

@@ -19,8 +19,8 @@ type exitError struct {
 	code int
 }
 
-// WithExit returns an error with an exit code.
-func WithExit(err error, code int) error { return &exitError{err, code} }
+// WithExitCode returns an error with an exit code.
+func WithExitCode(err error, code int) error { return &exitError{err, code} }
 
 // Unwrap returns the cause.
 func (e *exitError) Unwrap() error { return e.error }
@@ -66,15 +66,15 @@ func Message(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// ErrEmpty is the error about a flag with an empty value.
-var ErrEmpty = errors.New("the value is empty; give one, or leave the flag out")
+// ErrEmptyValue is the error about a flag with an empty value.
+var ErrEmptyValue = errors.New("the value is empty; give one, or leave the flag out")
 
 // LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the number is
 // unknown.
 type LineError struct {
-	Part  string // "line", or another word for the part of the input with the error
-	Line  int
-	Cause error
+	PartName string // "line", or another word for the part of the input with the error
+	Line     int
+	Cause    error
 }
 
 // Error returns the message with the line number.
@@ -82,7 +82,7 @@ func (e *LineError) Error() string {
 	if e.Line == 0 {
 		return e.Cause.Error()
 	}
-	return fmt.Sprintf("%s %d: %v", e.Part, e.Line, e.Cause)
+	return fmt.Sprintf("%s %d: %v", e.PartName, e.Line, e.Cause)
 }
 
 // Unwrap returns the cause.

@@ -8,15 +8,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each kind of error has its exit code, even if another error wraps it. WithExit overrides that code.
+// Each kind of error has its exit code, even if another error wraps it. WithExitCode overrides that code.
 func TestExitCodeFollowsKind(t *testing.T) {
 	usage := Usagef("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {
 		err  error
 		want int
 	}{
-		{usage, 2}, {fmt.Errorf("serve: %w", usage), 2}, {WithExit(usage, 9), 9},
-		{fmt.Errorf("cannot start: %w", WithExit(errors.New("crash"), 7)), 7},
+		{usage, 2}, {fmt.Errorf("serve: %w", usage), 2}, {WithExitCode(usage, 9), 9},
+		{fmt.Errorf("cannot start: %w", WithExitCode(errors.New("crash"), 7)), 7},
 	} {
 		if got := ExitCode(c.err); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)

@@ -40,7 +40,7 @@ func UnreadableError(prefix, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var cause *fs.PathError
+	var pathErr *fs.PathError
 	switch file := FirstNonDir(filepath.Dir(path)); {
 	case file != "":
 		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", prefix, path, file)
@@ -49,8 +49,8 @@ func UnreadableError(prefix, path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file",
 			prefix, path)
-	case errors.As(err, &cause):
-		return fmt.Errorf("%s: cannot read %s: %w", prefix, path, cause.Err)
+	case errors.As(err, &pathErr):
+		return fmt.Errorf("%s: cannot read %s: %w", prefix, path, pathErr.Err)
 	}
 	return err
 }
@@ -64,15 +64,15 @@ func UnwritableError(prefix, dir string, err error) error {
 	if missing := CheckDir(prefix, dir); missing != nil {
 		return missing
 	}
-	var cause *fs.PathError
-	var renamed *os.LinkError
+	var pathErr *fs.PathError
+	var linkErr *os.LinkError
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", prefix, dir)
-	case errors.As(err, &cause):
-		return fmt.Errorf("%s: cannot write to %s: %w", prefix, dir, cause.Err)
-	case errors.As(err, &renamed):
-		return fmt.Errorf("%s: cannot write %s: %w", prefix, renamed.New, renamed.Err)
+	case errors.As(err, &pathErr):
+		return fmt.Errorf("%s: cannot write to %s: %w", prefix, dir, pathErr.Err)
+	case errors.As(err, &linkErr):
+		return fmt.Errorf("%s: cannot write %s: %w", prefix, linkErr.New, linkErr.Err)
 	}
 	return err
 }

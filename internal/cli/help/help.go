@@ -40,14 +40,14 @@ func CommonFlags() map[string][]string {
 }
 
 // HelpFunc returns the function that prints a command's description, flags by theme, and examples. If a
-// command has very many flags, the function prints only the most common ones, unless all is true.
-func HelpFunc(all bool) func(*cobra.Command, []string) {
+// command has very many flags, the function prints only the most common ones, unless showAll is true.
+func HelpFunc(showAll bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := new(strings.Builder)
 		// LocaleText replaces signs that the locale cannot show.
 		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.LocaleText(out.String())) }()
 		common := CommonFlags()[commandName(cmd)]
-		if all {
+		if showAll {
 			common = nil
 		}
 		text := LongDescription(cmd)
@@ -61,7 +61,7 @@ func HelpFunc(all bool) func(*cobra.Command, []string) {
 		if text := Example(cmd); text != "" {
 			fmt.Fprintf(out, "\nExamples:\n%s\n", text)
 		}
-		printVerbs(out, cmd)
+		printSubcommands(out, cmd)
 		own, global := cmd.LocalFlags(), cmd.InheritedFlags()
 		if common != nil {
 			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(selectFlags(own, common)))
@@ -109,22 +109,22 @@ func CountVisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// descriptions contains the long descriptions of the commands of the packages cli and admin. Each follows a
+// longDescriptions contains the long descriptions of the commands of the packages cli and admin. Each follows a
 // line with "== " and the command. They are not in those packages, because queuectl never shows them and is
 // smaller without them.
 //
 //go:embed descriptions.txt
-var descriptions string
+var longDescriptions string
 
 // LongDescription returns the long description of a command, or its summary if it has none.
 func LongDescription(cmd *cobra.Command) string {
-	_, text, _ := strings.Cut(descriptions, "== "+cmd.CommandPath()+"\n")
+	_, text, _ := strings.Cut(longDescriptions, "== "+cmd.CommandPath()+"\n")
 	text, _, _ = strings.Cut(text, "\n== ")
 	return strings.TrimSpace(cmp.Or(cmd.Long, text, cmd.Short))
 }
 
-// printVerbs lists the subcommands of a command, by group.
-func printVerbs(out io.Writer, cmd *cobra.Command) {
+// printSubcommands lists the subcommands of a command, by group.
+func printSubcommands(out io.Writer, cmd *cobra.Command) {
 	list := func(title, group string) {
 		first := true
 		for _, verb := range cmd.Commands() {
@@ -151,7 +151,7 @@ type theme struct {
 }
 
 // flagThemes groups the flags of a command by theme. Flags without a theme come first.
-func flagThemes(f *pflag.FlagSet) (list []theme) {
+func flagThemes(f *pflag.FlagSet) (themes []theme) {
 	titles := []string{"Flags"}
 	for _, t := range input.Themes {
 		titles = append(titles, t.Title)
@@ -164,10 +164,10 @@ func flagThemes(f *pflag.FlagSet) (list []theme) {
 			}
 		})
 		if t.flags.HasFlags() {
-			list = append(list, t)
+			themes = append(themes, t)
 		}
 	}
-	return list
+	return themes
 }
 
 // Example returns examples of a command, or "" if the command's description contains examples.

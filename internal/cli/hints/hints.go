@@ -120,15 +120,16 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 var flagTables string
 
 // ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got the
-// flag. asks says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9 and -HUP.
-func ForFlags(verb string, asks bool) (hints string) {
+// flag. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9
+// and -HUP.
+func ForFlags(verb string, hasYesFlag bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
 		if verbs == "any" || slices.Contains(strings.Fields(verbs), verb) {
 			hints += lines
 		}
 	}
-	if asks {
+	if hasYesFlag {
 		return hints + "--force --assume-yes -y: use --yes\n"
 	}
 	return hints + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
@@ -137,24 +138,25 @@ func ForFlags(verb string, asks bool) (hints string) {
 // SimilarWordHint returns a hint that names the known word that the user probably meant, or else the fallback.
 // The user may have typed four or more of its first letters, or made up to two mistakes. The first letter must
 // be right, because words with another first letter usually mean something else.
-func SimilarWordHint(word string, known []string, fallback string) string {
-	const shortest, maxMistakes = 4, 2 // minimum number of letters of an abbreviation, and maximum number of mistakes
+func SimilarWordHint(word string, knownWords []string, fallback string) string {
+	// minPrefixLetters is the minimum number of letters of an abbreviation.
+	const minPrefixLetters, maxMistakes = 4, 2
 	typed := strings.TrimLeft(word, "-")
-	// The variable candidates lists the known words that may be meant, and full lists those that begin with the typed
-	// word. Both omit the dashes. All known words begin with the same number of dashes.
-	var candidates, full []string
+	// The variable candidates lists the known words that may be meant, and prefixMatches lists those that begin with
+	// the typed word. Both omit the dashes. All known words begin with the same number of dashes.
+	var candidates, prefixMatches []string
 	dashes := ""
-	for _, k := range known {
+	for _, k := range knownWords {
 		if meant := strings.TrimLeft(k, "-"); typed != "" && meant != "" && meant[0] == typed[0] {
 			candidates, dashes = append(candidates, meant), strings.TrimSuffix(k, meant)
-			if len(typed) >= shortest && strings.HasPrefix(meant, typed) {
-				full = append(full, meant)
+			if len(typed) >= minPrefixLetters && strings.HasPrefix(meant, typed) {
+				prefixMatches = append(prefixMatches, meant)
 			}
 		}
 	}
 	best := queue.NearestWordWithin(typed, candidates, maxMistakes)
-	if len(full) == 1 {
-		best = full[0]
+	if len(prefixMatches) == 1 {
+		best = prefixMatches[0]
 	}
 	if best == "" {
 		return "; " + fallback

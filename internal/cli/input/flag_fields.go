@@ -43,7 +43,7 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 				e.Message)}
 		}
 	case *fault.LineError:
-		return &fault.LineError{Part: e.Part, Line: e.Line, Cause: WithFlagNames(cmd, e.Cause)}
+		return &fault.LineError{PartName: e.PartName, Line: e.Line, Cause: WithFlagNames(cmd, e.Cause)}
 	case interface{ Unwrap() []error }:
 		list := slices.Clone(e.Unwrap())
 		for i := range list {
@@ -58,7 +58,7 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 // without "_" can also be an ordinary word. So it is replaced only in quotes after the word "field" or
 // "parameter", which is then removed. Several names may follow that word, for example: fields "env" and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
-	typed, all := FlagsByField(cmd), byField(cmd.Flags().VisitAll)
+	typed, all := FlagsByField(cmd), indexByField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
 		parts := strings.Split(text, noun)
 		text = parts[0]
@@ -79,8 +79,8 @@ func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 
 // replaceLeadingNames replaces the names at the start of a text by their flags. The text is, for example, ` "since" and
 // "until"` or ` run_at`. It returns the flags and the rest of the text, or no flags if one of the names has no flag. It
-// prefers the flags in typed to those in all.
-func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest string) {
+// prefers the flags in typedFlags to those in allFlags.
+func replaceLeadingNames(text string, typedFlags, allFlags map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
 		name, quoted := "", false
@@ -90,7 +90,7 @@ func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest
 			rest = strings.TrimLeftFunc(next, isNameRune)
 			name = next[:len(next)-len(rest)]
 		}
-		flag := cmp.Or(typed[name], all[name])
+		flag := cmp.Or(typedFlags[name], allFlags[name])
 		if flag == "" || !quoted && !strings.Contains(name, "_") {
 			return "", ""
 		}
@@ -111,7 +111,7 @@ func isNameRune(r rune) bool {
 // replaceNames replaces field names that contain "_" by their flags. It keeps a name inside a longer word, such as a
 // job's id.
 func replaceNames(text string, flags map[string]string) string {
-	var replaced strings.Builder
+	var result strings.Builder
 	for text != "" {
 		rest := strings.TrimLeftFunc(text, isNameRune)
 		name := text[:len(text)-len(rest)]
@@ -119,9 +119,9 @@ func replaceNames(text string, flags map[string]string) string {
 			name = cmp.Or(flags[name], name)
 		}
 		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !isNameRune(r) })
-		replaced.WriteString(name + rest[:len(rest)-len(text)])
+		result.WriteString(name + rest[:len(rest)-len(text)])
 	}
-	return replaced.String()
+	return result.String()
 }
 
 // FlagsByField maps fields to the flags, like --after, with which the user set them.
@@ -129,11 +129,11 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	if cmd == nil {
 		return nil
 	}
-	return byField(cmd.Flags().Visit)
+	return indexByField(cmd.Flags().Visit)
 }
 
-// byField maps fields to flags. visit(f) calls f for each flag.
-func byField(visit func(func(*pflag.Flag))) map[string]string {
+// indexByField maps fields to flags. visit(f) calls f for each flag.
+func indexByField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visit(func(f *pflag.Flag) { // visit passes the flags in the order of their names
 		field := fieldName(f.Name)

@@ -15,9 +15,9 @@ import (
 )
 
 // TimeVar adds a flag for a time in the past, like --since.
-func TimeVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
+func TimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
 	f.Func(name, doc, func(text string) (err error) {
-		*at, err = ParseSince(text)
+		*target, err = ParseSince(text)
 		return err
 	})
 }
@@ -25,7 +25,7 @@ func TimeVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
 // ParseSince parses the value of --since: a time, or a duration before now.
 func ParseSince(text string) (control.Time, error) {
 	if text == "" {
-		return 0, fault.ErrEmpty
+		return 0, fault.ErrEmptyValue
 	}
 	now := time.Now()
 	if s, err := when.ParseStep(text); err == nil {
@@ -45,47 +45,47 @@ func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
 // textValue is the value of a flag that must not be empty. An empty value usually comes from an unset variable
 // in a script, and would silently have no effect.
 type textValue struct {
-	text *string
-	once bool // reject a second, different value instead of ignoring the first one
+	target   *string
+	onceOnly bool // reject a second, different value instead of ignoring the first one
 }
 
 // NonEmptyValue returns the value of a flag whose text must not be empty.
-func NonEmptyValue(text *string) pflag.Value { return textValue{text: text} }
+func NonEmptyValue(target *string) pflag.Value { return textValue{target: target} }
 
 // OnceOnlyValue returns the value of a flag whose text must not be empty and can be given only once.
-func OnceOnlyValue(text *string) pflag.Value { return textValue{text: text, once: true} }
+func OnceOnlyValue(target *string) pflag.Value { return textValue{target: target, onceOnly: true} }
 
 // String returns the text.
-func (v textValue) String() string { return queue.ValueOr(v.text, "") }
+func (v textValue) String() string { return queue.ValueOr(v.target, "") }
 
 // Type returns the placeholder for the value in the help. The description of a flag can override it.
 func (v textValue) Type() string { return "NAME" }
 
 // Set stores the text.
 func (v textValue) Set(text string) error {
-	switch was := *v.text; {
-	case v.once && was != "" && was != text:
-		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", was, text)
+	switch previous := *v.target; {
+	case v.onceOnly && previous != "" && previous != text:
+		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", previous, text)
 	case text == "":
-		return fault.ErrEmpty
+		return fault.ErrEmptyValue
 	}
-	*v.text = text
+	*v.target = text
 	return nil
 }
 
-// DurationVar adds a flag for a duration. When the flag is parsed, it calls take(d) with the duration.
-func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
+// DurationVar adds a flag for a duration. When the flag is parsed, it calls setValue with the duration.
+func DurationVar(f *pflag.FlagSet, name, doc string, setValue func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
 		d, err := when.ParseDuration(text)
-		take(d)
+		setValue(d)
 		return err
 	})
 }
 
 // OptionalVar adds an optional flag. If the user sets the flag, *target points to its value. Otherwise *target
 // stays nil.
-func OptionalVar[T any](f *pflag.FlagSet, target **T, parse func(string) (T, error), name, short, usage string) {
-	f.FuncP(name, short, usage, func(text string) error {
+func OptionalVar[T any](f *pflag.FlagSet, target **T, parse func(string) (T, error), name, shorthand, usage string) {
+	f.FuncP(name, shorthand, usage, func(text string) error {
 		value, err := parse(text)
 		*target = &value
 		return err
@@ -103,7 +103,7 @@ func ParseInt(text string) (int, error) {
 func RejectEmptyLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
-			err = fault.Usagef("--%s: %v", f.Name, fault.ErrEmpty)
+			err = fault.Usagef("--%s: %v", f.Name, fault.ErrEmptyValue)
 		}
 	})
 	return err
@@ -116,7 +116,7 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // LabelsVar adds a flag for labels, like --label.
-func LabelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
-	f.StringToStringVar(m, name, nil, doc)
+func LabelsVar(f *pflag.FlagSet, target *map[string]string, name, doc string) {
+	f.StringToStringVar(target, name, nil, doc)
 	f.Lookup(name).DefValue = "" // so that the help shows no default
 }

@@ -16,9 +16,9 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
 // The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. It calls each(raw, line) for every job, where line is the number of the
-// job's first line. The longest job bounds its memory use.
-func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
+// eachJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the number
+// of the job's first line. The longest job bounds its memory use.
+func eachJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
@@ -35,21 +35,22 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 			line++
 		case unicode.IsSpace(c):
 		case c == '[':
-			return eachElement(in, line, each)
+			return eachElement(in, line, handleJob)
 		default:
 			in.UnreadRune()
-			return eachLine(in, line, '\n', func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
+			return eachLine(in, line, '\n', func(raw []byte, line int) error { return handleJob(bytes.TrimSpace(raw), line) })
 		}
 	}
 }
 
-// eachText calls each(raw, line) for every line that is not empty. delimiter is the byte that ends a line.
-func eachText(r io.Reader, delimiter byte, each func(raw []byte, line int) error) error {
+// eachText calls handleLine(raw, line) for every line that is not empty, where line is its number. delimiter is the
+// byte that ends a line.
+func eachText(r io.Reader, delimiter byte, handleLine func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
-	return eachLine(in, 1, delimiter, each)
+	return eachLine(in, 1, delimiter, handleLine)
 }
 
 // skipByteOrderMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
@@ -66,10 +67,10 @@ func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	return in, nil
 }
 
-// eachLine calls each for every line that is not empty, with the line and its number. The parameter line is the
-// number of the first line, and delimiter is the byte that ends a line.
-func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int) error) error {
-	for ; ; line++ {
+// eachLine calls handleLine for every line that is not empty, with the line and its number. lineNumber is the number
+// of the first line, and delimiter is the byte that ends a line.
+func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func([]byte, int) error) error {
+	for ; ; lineNumber++ {
 		var raw []byte
 		err := bufio.ErrBufferFull
 		for err == bufio.ErrBufferFull {
@@ -77,7 +78,7 @@ func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int)
 			part, err = in.ReadSlice(delimiter)
 			if raw = append(raw, part...); len(raw) > control.MaxLineBytes {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
-					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), line)
+					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), lineNumber)
 			}
 		}
 		if err != nil && err != io.EOF {
@@ -90,7 +91,7 @@ func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int)
 			text = bytes.TrimSpace(raw)
 		}
 		if len(text) > 0 {
-			if failed := each(raw, line); failed != nil {
+			if failed := handleLine(raw, lineNumber); failed != nil {
 				return failed
 			}
 		}
@@ -100,17 +101,17 @@ func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int)
 	}
 }
 
-// eachElement calls each for every element of a JSON array, with the element and the number of its line. The caller
-// has already read the array's [. line is the number of the current line.
-func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
-	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: line}
+// eachElement calls handleElement for every element of a JSON array, with the element and the number of its line.
+// The caller has already read the array's [. firstLine is the number of the line in which it was.
+func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) error) error {
+	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: firstLine}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
 	if _, err := d.Token(); err != nil {
 		return err
 	}
 	wrong := func(err error) error {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		var syntaxErr *json.SyntaxError
+		if errors.As(err, &syntaxErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
 			return fault.AtLine(err, lines.lineAt(d.InputOffset()-1))
 		}
@@ -126,7 +127,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
 				control.MaxLineBytes), lines.lineAt(d.InputOffset()-1-int64(len(v))))
 		}
-		if err := each(v, lines.lineAt(d.InputOffset()-1-int64(len(v)))); err != nil {
+		if err := handleElement(v, lines.lineAt(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err
 		}
 	}

@@ -91,15 +91,15 @@ func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path 
 	}
 }
 
-// missingFile is the warning for a file that does not exist.
-const missingFile = "does not exist; the job fails unless you create it before the job starts"
+// missingFileWarning is the warning for a file that does not exist.
+const missingFileWarning = "does not exist; the job fails unless you create it before the job starts"
 
 // dirFault returns why jobs cannot use path as their working directory: it does not exist, or is not a
 // directory. It returns "" if there is no such reason, or if the check fails.
 func dirFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return missingFile
+		return missingFileWarning
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
 		return "is not a directory; the job fails unless you replace it with a directory before the job starts"
 	}
@@ -111,7 +111,7 @@ func dirFault(path string) string {
 func inputFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return missingFile
+		return missingFileWarning
 	case err == nil && !info.Mode().IsRegular():
 		return "is not a regular file; the job fails unless you replace it with one before the job starts"
 	}
@@ -125,7 +125,7 @@ func programFault(program string) string {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):
 		return "is not in PATH; the job fails unless you install it before the job starts"
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return missingFile
+		return missingFileWarning
 	}
 	return ""
 }

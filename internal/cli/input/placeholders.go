@@ -12,7 +12,7 @@ import (
 // parallel, such as {}.
 type wordPiece struct {
 	text        string
-	arg         int                 // number of the argument that replaces the string, from 1; 0 means all arguments
+	argNumber   int                 // number of the argument that replaces the string, from 1; 0 means all arguments
 	transform   func(string) string // converts an argument to its replacement; nil for {#}
 	placeholder string              // the replacement string; "" for literal text
 }
@@ -37,7 +37,7 @@ const jobNumberPlaceholder = "{#}"
 const maxArgNumber = 9
 
 // SplitPlaceholders splits a word into its pieces.
-func SplitPlaceholders(word string) (list []wordPiece) {
+func SplitPlaceholders(word string) (pieces []wordPiece) {
 	begin := 0
 	for i := 0; i < len(word); i++ {
 		p, ok := placeholderAt(word[i:])
@@ -45,16 +45,16 @@ func SplitPlaceholders(word string) (list []wordPiece) {
 			continue
 		}
 		if i > begin {
-			list = append(list, wordPiece{text: word[begin:i]})
+			pieces = append(pieces, wordPiece{text: word[begin:i]})
 		}
-		list = append(list, p)
+		pieces = append(pieces, p)
 		begin = i + len(p.placeholder)
 		i = begin - 1
 	}
 	if begin < len(word) {
-		list = append(list, wordPiece{text: word[begin:]})
+		pieces = append(pieces, wordPiece{text: word[begin:]})
 	}
-	return list
+	return pieces
 }
 
 // placeholderAt parses the replacement string at the beginning of a text.
@@ -71,7 +71,7 @@ func placeholderAt(text string) (p wordPiece, ok bool) {
 	}
 	p.placeholder = text[:len(inside)+2]
 	if inside != "" && inside[0] >= '1' && inside[0] <= '0'+maxArgNumber {
-		p.arg = int(inside[0] - '0')
+		p.argNumber = int(inside[0] - '0')
 		inside = inside[1:]
 	}
 	for _, r := range placeholderFuncs {
@@ -89,10 +89,10 @@ var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", ".
 	"+..",
 	"+...", ":", "::"}
 
-// foreignPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
+// unsupportedPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
 // expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions,
 // and those of awk and JSON.
-func foreignPlaceholder(text string) (placeholder string, found bool) {
+func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
 		inside, after, closed := strings.Cut(rest, "}")
@@ -114,24 +114,23 @@ func foreignPlaceholder(text string) (placeholder string, found bool) {
 
 // acceptsRepetition reports whether {10} after this text is a repetition in a regular expression, as in
 // [0-9]{10}. GNU parallel replaces {10} even there, by nothing if there is no tenth argument.
-func acceptsRepetition(before string) bool {
-	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
+func acceptsRepetition(precedingText string) bool {
+	return strings.HasSuffix(precedingText, "]") || strings.HasSuffix(precedingText, ")")
 }
 
-// replacePlaceholders returns a word in which the arguments of the job replace the replacement strings. n is
-// the number of the job.
-func replacePlaceholders(list []wordPiece, args []string, n int) string {
+// replacePlaceholders returns a word in which the arguments of the job replace the replacement strings.
+func replacePlaceholders(pieces []wordPiece, args []string, jobNumber int) string {
 	var b strings.Builder
-	for _, p := range list {
+	for _, p := range pieces {
 		switch {
 		case p.placeholder == "":
 			b.WriteString(p.text)
 		case p.transform == nil:
-			b.WriteString(strconv.Itoa(n))
-		case p.arg > len(args):
+			b.WriteString(strconv.Itoa(jobNumber))
+		case p.argNumber > len(args):
 			b.WriteString(p.placeholder)
-		case p.arg > 0:
-			b.WriteString(p.transform(args[p.arg-1]))
+		case p.argNumber > 0:
+			b.WriteString(p.transform(args[p.argNumber-1]))
 		default:
 			for i, arg := range args {
 				if i > 0 {

@@ -53,7 +53,7 @@ func TestJobsOfArguments(t *testing.T) {
 		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}},
 		{[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
 	} {
-		got := of(Source{Command: c.program, words: words})
+		got := of(Source{Command: c.program, argLists: words})
 		if len(got) != 2 || !slices.Equal(got[1], c.want) {
 			t.Errorf("%q: got %q, want %q last", c.program, got, c.want)
 		}
@@ -76,7 +76,7 @@ func TestForeignPlaceholder(t *testing.T) {
 	} {
 		var got string
 		for _, p := range SplitPlaceholders(text) {
-			if place, found := foreignPlaceholder(p.text); found && got == "" {
+			if place, found := unsupportedPlaceholder(p.text); found && got == "" {
 				got = place
 			}
 		}
@@ -88,7 +88,7 @@ func TestForeignPlaceholder(t *testing.T) {
 
 // A repetition in a regular expression stays unchanged, and the argument is still appended.
 func TestRepeatedTextIsKept(t *testing.T) {
-	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
+	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, argLists: [][]string{{"f"}}}
 	if err := m.checkPlaceholders(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestRepeatedTextIsKept(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
 	}
 	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
-		if err := (&Source{Command: []string{word}, words: m.words}).checkPlaceholders(); err == nil {
+		if err := (&Source{Command: []string{word}, argLists: m.argLists}).checkPlaceholders(); err == nil {
 			t.Errorf("%s: accepted, want refused", word)
 		}
 	}

@@ -20,10 +20,10 @@ import (
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
-	names  []string
-	option string // option before the code; one letter may also end a group of letters, as in -ec
-	rest   bool   // all words after the option are code; otherwise only the first word after it
-	form   string // how the code can refer to its first argument; "" if the code cannot
+	names         []string
+	option        string // option before the code; one letter may also end a group of letters, as in -ec
+	takesAllWords bool   // all words after the option are code; otherwise only the first word after it
+	argForm       string // how the code can refer to its first argument; "" if the code cannot
 }{
 	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
 	{[]string{"su", "runuser"}, "-c", false, ""},
@@ -54,17 +54,17 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 // interpreter, the replacement string, and how the code should refer to the argument instead, or "" if the code cannot
 // refer to it. It ignores a word that is only a replacement string, because the user then wants the whole argument to
 // be code.
-func placeholderInCode(program []string) (shell, place, form string) {
+func placeholderInCode(program []string) (interpreter, placeholder, argForm string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
 			if !slices.Contains(in.names, name) {
 				continue
 			}
-			for _, code := range interpreterCode(program[i+1:], in.option, in.rest) {
+			for _, code := range interpreterCode(program[i+1:], in.option, in.takesAllWords) {
 				list := SplitPlaceholders(code)
 				if at := slices.IndexFunc(list, func(p wordPiece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
-					return word, list[at].placeholder, in.form
+					return word, list[at].placeholder, in.argForm
 				}
 			}
 		}
@@ -73,15 +73,15 @@ func placeholderInCode(program []string) (shell, place, form string) {
 }
 
 // interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's name.
-// The parameters option and rest are those fields of the interpreter's row in interpreters.
-func interpreterCode(words []string, option string, rest bool) []string {
+// The parameters option and takesAllWords are those fields of the interpreter's row in interpreters.
+func interpreterCode(words []string, option string, takesAllWords bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {
 		lower := strings.ToLower(word)
 		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
 			strings.HasSuffix(word, option[1:]); {
 		case word == "--" || !found:
-		case rest:
+		case takesAllWords:
 			return words[i+1:]
 		default:
 			words = words[i+1:]

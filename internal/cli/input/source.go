@@ -23,8 +23,8 @@ type Source struct {
 	Command              []string // program and its arguments, with replacement strings like {}
 	// parsedWords holds the words of Command, split into pieces. It is nil until argv is called.
 	parsedWords [][]wordPiece
-	words       [][]string // the words after each ":::"
-	number      int        // number of the current job, from 1
+	argLists    [][]string // the words after each ":::"
+	jobNumber   int        // number of the current job, from 1
 }
 
 func (src *Source) AddFlags(f *pflag.FlagSet) {
@@ -41,59 +41,59 @@ func (src *Source) AddFlags(f *pflag.FlagSet) {
 var singleJobFlags = []string{"id", "command"}
 
 // IsGiven reports whether the command line names a source of several jobs.
-func (src *Source) IsGiven() bool { return len(src.given()) > 0 }
+func (src *Source) IsGiven() bool { return len(src.givenSources()) > 0 }
 
 // givenSource is a source of jobs on the command line: a flag and the file that it names, or ::: without a
 // file.
 type givenSource struct{ flag, file string }
 
-// given returns the sources that the command line names. ParseArgs accepts only one.
-func (src *Source) given() (list []givenSource) {
+// givenSources returns the sources that the command line names. ParseArgs accepts only one.
+func (src *Source) givenSources() (sources []givenSource) {
 	for _, s := range []givenSource{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}} {
 		if s.file != "" {
-			list = append(list, s)
+			sources = append(sources, s)
 		}
 	}
-	if len(src.words) > 0 {
-		list = append(list, givenSource{flag: ":::"})
+	if len(src.argLists) > 0 {
+		sources = append(sources, givenSource{flag: ":::"})
 	}
-	return list
+	return sources
 }
 
 // ParseArgs parses the arguments of the command and checks that they fit the flags. The job's program follows --, and
-// its arguments follow each :::. dash is the number of arguments before --, or -1 without --.
-func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
-	if err := rejectForeignSources(verb, args, dash); err != nil {
+// its arguments follow each :::. argsBeforeDash is the number of arguments before --, or -1 without --.
+func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
+	if err := rejectForeignSources(verb, args, argsBeforeDash); err != nil {
 		return err
 	}
-	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
+	if i := slices.Index(args, ":::"); i >= 0 && argsBeforeDash == 0 {
 		for _, word := range args[i:] {
 			if word == ":::" {
-				src.words = append(src.words, nil)
+				src.argLists = append(src.argLists, nil)
 				continue
 			}
-			last := &src.words[len(src.words)-1]
+			last := &src.argLists[len(src.argLists)-1]
 			*last = append(*last, word)
 		}
 		args = args[:i]
 	}
-	sources := src.given()
+	sources := src.givenSources()
 	if len(sources) == 0 {
 		if src.NullSeparated {
 			return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 		}
 		return nil
 	}
-	perArgument := src.argFile != "" || len(src.words) > 0
+	perArgument := src.argFile != "" || len(src.argLists) > 0
 	switch {
 	case len(sources) > 1:
 		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0].flag, sources[1].flag)
 	case src.NullSeparated && src.argFile == "":
 		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
-	case perArgument && (dash != 0 || len(args) == 0) && src.argFile != "":
+	case perArgument && (argsBeforeDash != 0 || len(args) == 0) && src.argFile != "":
 		return fault.Usagef("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
 			"--arg-file FILE -- gzip -k {}", verb)
-	case perArgument && (dash != 0 || len(args) == 0):
+	case perArgument && (argsBeforeDash != 0 || len(args) == 0):
 		return fault.Usagef("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
 			"gzip -k {} ::: *.log", verb)
 	case !perArgument && len(args) > 0:
@@ -118,14 +118,14 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash 
 
 // rejectForeignSources rejects GNU parallel's notations for other sources of jobs, such as ::::. Otherwise
 // queuectl would pass them to the program as arguments.
-func rejectForeignSources(verb string, args []string, dash int) error {
+func rejectForeignSources(verb string, args []string, argsBeforeDash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
 		return fault.Usagef(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
 	case has(":::+"):
 		return fault.Usagef(":::+ is not supported; write one command per line and use --lines, or write the jobs as " +
 			"JSON and use --file")
-	case has(":::") && dash < 0:
+	case has(":::") && argsBeforeDash < 0:
 		return fault.Usagef("::: works only with a program after --, not with a shell command; write: queuectl %s "+
 			"-- PROGRAM {} ::: …", verb)
 	}
@@ -135,7 +135,7 @@ func rejectForeignSources(verb string, args []string, dash int) error {
 // Open opens the file with the jobs. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
 func (src *Source) Open(stdin *os.File) (*os.File, error) {
-	switch from := src.given()[0]; from.file {
+	switch from := src.givenSources()[0]; from.file {
 	case "":
 		return nil, nil
 	case "-":
@@ -145,66 +145,66 @@ func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls each(raw, line) for every job, with the job's text and line number. The text is JSON, a shell
-// command, or arguments separated by NUL. During the call, src.number is the number of the job.
-func (src *Source) EachJob(in io.Reader, each func(raw []byte, line int) error) error {
-	src.number = 0
-	do := func(raw []byte, line int) error {
-		src.number++
-		return each(raw, line)
+// EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a shell
+// command, or arguments separated by NUL. During the call, src.jobNumber is the number of the job.
+func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) error) error {
+	src.jobNumber = 0
+	countAndVisit := func(raw []byte, line int) error {
+		src.jobNumber++
+		return handleJob(raw, line)
 	}
 	switch {
 	case src.File != "":
-		return eachJob(in, do)
+		return eachJob(in, countAndVisit)
 	case src.NullSeparated: // only --arg-file can be combined with --null
-		return eachText(in, 0, do)
+		return eachText(in, 0, countAndVisit)
 	case src.Lines+src.argFile != "":
-		return eachText(in, '\n', do)
+		return eachText(in, '\n', countAndVisit)
 	}
 	line := 0
-	var product func(chosen []string, rest [][]string) error
-	product = func(chosen []string, rest [][]string) error {
+	var visitCombinations func(chosen []string, rest [][]string) error
+	visitCombinations = func(chosen []string, rest [][]string) error {
 		if len(rest) == 0 {
 			line++
-			return do([]byte(strings.Join(chosen, "\x00")), line)
+			return countAndVisit([]byte(strings.Join(chosen, "\x00")), line)
 		}
 		for _, word := range rest[0] {
-			if err := product(append(chosen[:len(chosen):len(chosen)], word), rest[1:]); err != nil {
+			if err := visitCombinations(append(chosen[:len(chosen):len(chosen)], word), rest[1:]); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return product(nil, src.words)
+	return visitCombinations(nil, src.argLists)
 }
 
-// Spec returns the job for a text from EachJob. common contains the fields that flags set for all jobs.
-func (src *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
+// Spec returns the job for a text from EachJob. commonSpec contains the fields that flags set for all jobs.
+func (src *Source) Spec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
-	s.Override(common)
+	s.Override(commonSpec)
 	switch {
 	case src.File != "":
 		if err := queue.CheckJSON(raw); err != nil {
 			return nil, err
 		}
-		var own queue.Spec
-		if err := own.Decode(raw, nil); err != nil {
+		var jobSpec queue.Spec
+		if err := jobSpec.Decode(raw, nil); err != nil {
 			return nil, err
 		}
-		s.Override(&own)
+		s.Override(&jobSpec)
 	case src.Lines != "":
 		s.Command = new(string(raw))
 	case src.argFile != "" && !src.NullSeparated && strings.Contains(string(raw), "\x00"):
 		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
-		s.Argv = src.argv(strings.Split(string(raw), "\x00"), src.number)
+		s.Argv = src.argv(strings.Split(string(raw), "\x00"), src.jobNumber)
 	}
 	return &s, s.CheckText()
 }
 
-// argv returns the program for job n, in which the arguments replace the replacement strings. If the program
-// contains no replacement string, argv appends the arguments.
-func (src *Source) argv(args []string, n int) []string {
+// argv returns the program for the job with the given number, in which the arguments replace the replacement
+// strings. If the program contains no replacement string, argv appends the arguments.
+func (src *Source) argv(args []string, jobNumber int) []string {
 	if src.parsedWords == nil {
 		for _, word := range src.Command {
 			src.parsedWords = append(src.parsedWords, SplitPlaceholders(word))
@@ -212,10 +212,9 @@ func (src *Source) argv(args []string, n int) []string {
 	}
 	argv, found := make([]string, len(src.Command), len(src.Command)+len(args)), false
 	for i, word := range src.parsedWords {
-		argv[i] = replacePlaceholders(word, args, n)
+		argv[i] = replacePlaceholders(word, args, jobNumber)
 		found = found || slices.ContainsFunc(word, func(p wordPiece) bool {
-			return p.placeholder != "" &&
-				p.arg <= len(args)
+			return p.placeholder != "" && p.argNumber <= len(args)
 		})
 	}
 	if !found {
@@ -228,16 +227,16 @@ func (src *Source) argv(args []string, n int) []string {
 // three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It accepts a
 // number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
 func (src *Source) checkPlaceholders() error {
-	given := max(1, len(src.words))
+	given := max(1, len(src.argLists))
 	for _, word := range src.Command {
 		before := ""
 		for _, p := range SplitPlaceholders(word) {
-			if p.arg > given && !(acceptsRepetition(before) && len(p.placeholder) == len("{1}")) {
+			if p.argNumber > given && !(acceptsRepetition(before) && len(p.placeholder) == len("{1}")) {
 				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholder,
 					present.Plural(given, "argument"))
 			}
 			before = p.text
-			if text, found := foreignPlaceholder(p.text); found {
+			if text, found := unsupportedPlaceholder(p.text); found {
 				return fault.Usagef("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
 					"number, as in {2} or {2.}", queue.Clip(text))
 			}
@@ -248,12 +247,12 @@ func (src *Source) checkPlaceholders() error {
 
 // HasNoArguments reports whether a ":::" has no words after it, so that there are no jobs.
 func (src *Source) HasNoArguments() bool {
-	return slices.ContainsFunc(src.words, func(w []string) bool { return len(w) == 0 })
+	return slices.ContainsFunc(src.argLists, func(w []string) bool { return len(w) == 0 })
 }
 
 // PrintNoJobs prints that the source of the jobs is empty.
 func (src *Source) PrintNoJobs(o *term.Output) {
-	from := src.given()[0]
+	from := src.givenSources()[0]
 	if from.file == "-" {
 		from = givenSource{flag: "standard input"}
 	}

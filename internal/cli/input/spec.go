@@ -25,12 +25,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// AddSpecFlags adds a flag for every field of a spec, except those in except. A flag has the name of its field
-// with "-" instead of "_". A flag for a list or a map has the singular form of that name.
-func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
+// AddSpecFlags adds a flag for every field of a spec, except those in excludedFields. A flag has the name of its
+// field with "-" instead of "_". A flag for a list or a map has the singular form of that name.
+func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
-		if field.Name == "argv" || slices.Contains(except, field.Name) { // the words after -- set argv, so argv has no flag
+		// The words after -- set argv, so argv has no flag.
+		if field.Name == "argv" || slices.Contains(excludedFields, field.Name) {
 			continue
 		}
 		for i, name := range FlagNames(field) {
@@ -60,7 +61,7 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 		}
 	}
 	addDependencyFlags(f, s)
-	if !slices.Contains(except, "run_at") {
+	if !slices.Contains(excludedFields, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
 		f.SetAnnotation("allow-past", ThemeAnnotation, []string{themeOfField(&queue.Field{Name: "run_at"})})
 		cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -92,8 +93,8 @@ func rejectPastTimes(s *queue.Spec, now time.Time) error {
 }
 
 // isPast reports whether a time is set and lies more than pastGrace in the past.
-func isPast(at *queue.Millis, now time.Time) bool {
-	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
+func isPast(t *queue.Millis, now time.Time) bool {
+	return t != nil && *t != 0 && now.Sub(t.Time()) > pastGrace
 }
 
 // FlagNames returns the flags of a field. The help shows only the first flag and the one that shortFlag returns.
@@ -226,8 +227,8 @@ func MakePathsAbsolute(s *queue.Spec) error {
 // that decide how programs print text, and the variables in env_pass.
 func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
-		here := "."
-		s.Cwd = &here
+		currentDir := "."
+		s.Cwd = &currentDir
 	}
 	if err := MakePathsAbsolute(s); err != nil {
 		return err
@@ -268,16 +269,16 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 
 // addDependencyFlags adds --after and --after-any, the short forms of --depends-on.
 func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
-	list := func(name, how, doc string) {
+	addFlag := func(name, conditionSuffix, doc string) {
 		f.Func(name, doc, func(text string) error {
 			for id := range strings.SplitSeq(text, ",") {
 				if id == "" {
 					return errors.New("a job id is missing; write the list as ID,ID")
 				}
-				if !queue.ValidID(id) && (how != "" || !strings.Contains(id, ":")) {
+				if !queue.ValidID(id) && (conditionSuffix != "" || !strings.Contains(id, ":")) {
 					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.Clip(id))
 				}
-				if err := s.SetText("depends_on", id+how); err != nil {
+				if err := s.SetText("depends_on", id+conditionSuffix); err != nil {
 					return err
 				}
 			}
@@ -286,6 +287,6 @@ func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.SetAnnotation(name, ThemeAnnotation, []string{ThemeOrder})
 		AnnotateField(f, name, "depends_on")
 	}
-	list("after", "", "start when all jobs in the list `ID,ID` have succeeded")
-	list("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")
+	addFlag("after", "", "start when all jobs in the list `ID,ID` have succeeded")
+	addFlag("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")
 }

@@ -10,9 +10,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpecArgs parses the arguments of a command into s. dash is the number of arguments before --, or -1 without
-// --. If an argument is a JSON array, ParseSpecArgs returns its elements, each of which should be a job.
-func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]json.RawMessage, error) {
+// ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before
+// --, or -1 without --. If an argument is a JSON array, ParseSpecArgs returns its elements, each of which should be
+// a job.
+func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argsBeforeDash int) (
+	[]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
 		text, err := readStdin(in)
@@ -22,9 +24,9 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash
 		s.Stdin = &text
 	}
 	switch {
-	case dash == 0 && len(args) > 0:
+	case argsBeforeDash == 0 && len(args) > 0:
 		s.Argv = args
-	case dash > 0:
+	case argsBeforeDash > 0:
 		return nil, fault.Usagef("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb,
 			queue.CommandText("", args))
 	case len(args) > 1:
@@ -52,8 +54,8 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash
 	return nil, nil
 }
 
-// mergeJSON parses a spec from JSON and adds it to flags. The flags take precedence.
-func mergeJSON(flags *queue.Spec, text string) error {
+// mergeJSON parses a spec from JSON and adds it to flagSpec. The fields of flagSpec take precedence.
+func mergeJSON(flagSpec *queue.Spec, text string) error {
 	if err := queue.CheckJSON([]byte(text)); err != nil {
 		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)
 	}
@@ -61,8 +63,8 @@ func mergeJSON(flags *queue.Spec, text string) error {
 	if err := s.Decode([]byte(text), nil); err != nil {
 		return err
 	}
-	s.Override(flags)
-	*flags = s
+	s.Override(flagSpec)
+	*flagSpec = s
 	return nil
 }
 

@@ -24,12 +24,12 @@ func (src *Source) IsTOML() bool { return filepath.Ext(src.File) == tomlExtensio
 // outside the table apply to all jobs.
 const jobsTable = "jobs"
 
-// EachTOMLJob calls each(raw, line) for every job in a TOML file. raw is the job as JSON. line is the number of the
-// job's first line, or 0 if it is unknown. Jobs with a known line are in the order of the file. parse parses the text
-// of the file. name is the file's name in errors.
+// EachTOMLJob calls handleJob(raw, line) for every job in a TOML file. raw is the job as JSON. line is the
+// number of the job's first line, or 0 if it is unknown. Jobs with a known line are in the order of the file.
+// parse parses the text of the file. name is the file's name in errors.
 func EachTOMLJob(
 	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
-	each func(raw []byte, line int) error,
+	handleJob func(raw []byte, line int) error,
 ) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLineBytes+1))
 	if err != nil {
@@ -58,25 +58,25 @@ func EachTOMLJob(
 	ids := slices.Collect(maps.Keys(jobs))
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
 	for _, id := range ids {
-		own, is := jobs[id].(map[string]any)
+		jobFields, is := jobs[id].(map[string]any)
 		if !is {
 			return fault.AtLine(queue.Errorf(queue.CodeInvalid,
 				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below it", queue.Clip(id)), lines[id])
 		}
 		fields := maps.Clone(file)
-		maps.Copy(fields, own)
+		maps.Copy(fields, jobFields)
 		if _, given := fields["id"]; given {
 			return fault.AtLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
 		}
 		fields["id"] = id
-		if one, is := fields["depends_on"].(string); is {
-			fields["depends_on"] = []string{one}
+		if parentID, isText := fields["depends_on"].(string); isText {
+			fields["depends_on"] = []string{parentID}
 		}
 		raw, err := json.Marshal(fields)
 		if err != nil {
 			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
 		}
-		if err := each(raw, lines[id]); err != nil {
+		if err := handleJob(raw, lines[id]); err != nil {
 			return err
 		}
 	}
@@ -89,10 +89,10 @@ func tableLines(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {
 		n++
-		head, is := strings.CutPrefix(strings.TrimSpace(line), "[")
+		head, hasBracket := strings.CutPrefix(strings.TrimSpace(line), "[")
 		head, _, ended := strings.Cut(head, "]")
 		table, name, dotted := strings.Cut(head, ".")
-		if is && ended && dotted && strings.TrimSpace(table) == jobsTable {
+		if hasBracket && ended && dotted && strings.TrimSpace(table) == jobsTable {
 			lines[strings.Trim(name, " \t\"'")] = n
 		}
 	}

@@ -20,60 +20,60 @@ import (
 
 // runFollower follows the jobs of a private run until no more of them will run.
 type runFollower struct {
-	a           *cli.App
-	c           *control.Client
+	app         *cli.App
+	client      *control.Client
 	startedAt   time.Time
-	stopping    *atomic.Bool    // the user has stopped the run; bad health is then expected
+	isStopping  *atomic.Bool    // the user has stopped the run; bad health is then expected
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
-	log         *cli.JobLog     // nil without --joblog
+	jobLog      *cli.JobLog     // nil without --joblog
 
-	state           control.Status // reply to the last request for the status
-	endedBefore     int64          // number of jobs that had ended at the start
-	endsUntilStatus int64          // number of jobs that must end before the next request for the status
-	lastEventSeq    int64          // number of the last event that was handled
-	sawNoneRunning  bool           // this follower has seen that noneRunning is closed
-	hasNewEvents    bool           // there were events since the last status request
-	warnedHealth    bool           // the service's bad health was printed
+	status               control.Status // reply to the last request for the status
+	initiallyEnded       int64          // number of jobs that had ended at the start
+	jobsUntilStatusCheck int64          // number of jobs that must end before the next request for the status
+	lastEventSeq         int64          // number of the last event that was handled
+	sawNoneRunning       bool           // this follower has seen that noneRunning is closed
+	hasNewEvents         bool           // there were events since the last status request
+	warnedHealth         bool           // the service's bad health was printed
 }
 
 // start reads the status of the queue, from which the follower starts.
 func (f *runFollower) start(ctx context.Context) (err error) {
-	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
+	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
-	f.lastEventSeq, f.hasNewEvents = f.state.LastEventSeq, true
-	_, f.endedBefore = f.countJobs()
+	f.lastEventSeq, f.hasNewEvents = f.status.LastEventSeq, true
+	_, f.initiallyEnded = f.countJobs()
 	return nil
 }
 
 // countJobs returns how many jobs of the last status will still run, and how many have ended.
-func (f *runFollower) countJobs() (open, ended int64) {
+func (f *runFollower) countJobs() (unfinished, ended int64) {
 	for _, s := range queue.States() {
-		switch n := f.state.Jobs[s.String()]; {
+		switch n := f.status.Jobs[s.String()]; {
 		case s == queue.Held: // only a user can make a held job run
 		case s.Ended():
 			ended += n
 		default:
-			open += n
+			unfinished += n
 		}
 	}
-	return open, ended
+	return unfinished, ended
 }
 
 // run follows the jobs. After each event about an ended job, it prints the job's output. From time to time, it
 // requests the status, which shows when all jobs have ended.
 func (f *runFollower) run(ctx context.Context) error {
-	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.noneRunning}
+	follower := cli.Follower{App: f.app, Client: f.client, Wake: f.noneRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
 	if !term.IsClosedPipe(err) {
 		return err
 	}
-	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
+	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
 	if open, _ := f.countJobs(); open > 0 {
-		f.a.ExitCode = fault.ExitDetached
-		f.a.Say("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
+		f.app.ExitCode = fault.ExitDetached
+		f.app.Say("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
 			present.JobsText(int(open)))
 	}
 	return nil
@@ -81,13 +81,13 @@ func (f *runFollower) run(ctx context.Context) error {
 
 // IsDone implements cli.FollowedJobs. It requests the status if jobs have changed. It does not do so after each
 // event, because a list may contain very many short jobs.
-func (f *runFollower) IsDone(ctx context.Context, isDue bool) (bool, error) {
+func (f *runFollower) IsDone(ctx context.Context, isCheckDue bool) (bool, error) {
 	select {
 	case <-f.noneRunning:
 		f.hasNewEvents, f.sawNoneRunning = f.hasNewEvents || !f.sawNoneRunning, true
 	default:
 	}
-	if !f.hasNewEvents || !isDue && f.endsUntilStatus > 0 {
+	if !f.hasNewEvents || !isCheckDue && f.jobsUntilStatusCheck > 0 {
 		return false, nil
 	}
 	f.hasNewEvents = false
@@ -96,28 +96,28 @@ func (f *runFollower) IsDone(ctx context.Context, isDue bool) (bool, error) {
 
 // checkStatus requests the status. done reports whether no more jobs will run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
-	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
+	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return false, err
 	}
-	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
-		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
-			f.a.ShowProgress("")
-			f.a.Say("%s", f.state.Health)
+	if unhealthy := f.status.Health != "ok"; unhealthy != f.warnedHealth {
+		if f.warnedHealth = unhealthy; unhealthy && !f.isStopping.Load() {
+			f.app.ShowProgress("")
+			f.app.Say("%s", f.status.Health)
 		}
 	}
 	open, ended := f.countJobs()
-	f.endsUntilStatus = open
+	f.jobsUntilStatusCheck = open
 	switch {
-	case f.lastEventSeq < f.state.LastEventSeq || open > 0 && !f.sawNoneRunning:
+	case f.lastEventSeq < f.status.LastEventSeq || open > 0 && !f.sawNoneRunning:
 		return false, nil
 	case open > 0:
-		f.a.ShowProgress("")
-		if !f.a.Structured() && !f.a.Quiet {
-			f.a.Say("%d of %s finished, %d left", ended, present.JobsText(int(open+ended)), open)
+		f.app.ShowProgress("")
+		if !f.app.Structured() && !f.app.Quiet {
+			f.app.Say("%d of %s finished, %d left", ended, present.JobsText(int(open+ended)), open)
 		}
 		return true, nil
 	}
-	f.a.ShowProgress("")
+	f.app.ShowProgress("")
 	return true, f.printSummary(ctx, ended)
 }
 
@@ -126,12 +126,12 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 	if f.sawNoneRunning {
 		return nil
 	}
-	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	count := func(s queue.State) int64 { return f.status.Jobs[s.String()] }
 	open, ended := f.countJobs()
 	return &cli.JobsProgress{
 		ProgressBar: term.ProgressBar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.startedAt,
-			StartValue: f.endedBefore,
-			Suffix: present.JoinTexts(fmt.Sprintf("%d running", f.state.Workers.Busy), present.CountText(count(queue.Dead),
+			StartValue: f.initiallyEnded,
+			Suffix: present.JoinTexts(fmt.Sprintf("%d running", f.status.Workers.Busy), present.CountText(count(queue.Dead),
 				"dead"))},
 		RetryCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
@@ -139,10 +139,10 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 // WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It ignores jobs
 // that will be retried, because the progress bar shows when their retry is due.
 func (f *runFollower) WaitingJobID(ctx context.Context) string {
-	if f.sawNoneRunning || f.stopping.Load() {
+	if f.sawNoneRunning || f.isStopping.Load() {
 		return ""
 	}
-	s, err := f.c.Screen(ctx, control.ScreenParams{Rows: 1})
+	s, err := f.client.Screen(ctx, control.ScreenParams{Rows: 1})
 	if err != nil || len(s.Running) > 0 { // the stream of events reports an error
 		return ""
 	}
@@ -162,7 +162,7 @@ func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs
 	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
 		return true, nil
 	}
-	f.endsUntilStatus--
+	f.jobsUntilStatusCheck--
 	// ErrNotFound means that a user has removed the job.
 	if err := f.printEvent(ctx, e); !errors.Is(err, queue.ErrNotFound) {
 		return true, err
@@ -174,61 +174,62 @@ func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs
 // output.
 func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
-	if f.log != nil || f.a.JSONL {
+	if f.jobLog != nil || f.app.JSONL {
 		var err error
-		if job, err = f.c.Show(ctx, control.Show{ID: control.JobID(e.ID)}); err != nil {
+		if job, err = f.client.Show(ctx, control.Show{ID: control.JobID(e.ID)}); err != nil {
 			return err
 		}
 	}
-	if f.log != nil {
+	if f.jobLog != nil {
 		line, _, _ := strings.Cut(e.ID, "-")
 		n, _ := strconv.Atoi(line) // the id of a job in a private run begins with its line number
-		f.log.Add(n, &job.Job, job.StdoutBytes)
+		f.jobLog.Add(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
-	case f.a.JSONL:
-		return f.a.PrintJSON(&job.Job)
-	case f.a.JSON || f.a.Quiet || !e.HasOutput:
+	case f.app.JSONL:
+		return f.app.PrintJSON(&job.Job)
+	case f.app.JSON || f.app.Quiet || !e.HasOutput:
 		return nil
 	}
-	f.a.ShowProgress("")
-	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
+	f.app.ShowProgress("")
+	return f.app.PrintOutput(ctx, f.client, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
 // printSummary prints how many jobs are in each state. The given number of ended jobs includes those of earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
-	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	count := func(s queue.State) int64 { return f.status.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
 	if dead > 0 || held > 0 {
-		f.a.ExitCode = 1
+		f.app.ExitCode = 1
 	}
 	took := time.Since(f.startedAt)
-	if f.a.JSON {
-		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore,
+	if f.app.JSON {
+		return f.app.PrintJSON(map[string]any{"jobs": f.status.Jobs, "ended_now": ended - f.initiallyEnded,
 			"elapsed_ms": took.Milliseconds()})
 	}
-	if f.a.Structured() || f.a.Quiet {
+	if f.app.Structured() || f.app.Quiet {
 		return nil
 	}
-	text := present.CountsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed",
+	text := present.CountsText(int(ended+held), func(state string) int64 { return f.status.Jobs[state] }, "completed",
 		"dead", "cancelled", "held")
 	text += ", in " + present.ApproxDuration(took.Milliseconds())
-	if f.endedBefore > 0 {
-		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobsText(int(f.endedBefore)))
+	if f.initiallyEnded > 0 {
+		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobsText(int(f.initiallyEnded)))
 	}
-	f.a.Say("%s", text)
+	f.app.Say("%s", text)
 	if dead == 0 {
 		return nil
 	}
-	page, err := f.c.List(ctx, control.List{State: control.TextList{queue.Dead.String()}, Limit: cli.MaxNamedFailures})
+	page, err := f.client.List(ctx, control.List{State: control.TextList{queue.Dead.String()},
+		Limit: cli.MaxNamedFailures})
 	if err != nil {
 		return err
 	}
 	for i := range page.Jobs {
-		f.a.PrintFailure(&page.Jobs[i])
+		f.app.PrintFailure(&page.Jobs[i])
 	}
-	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.a.Dir)
+	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.app.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	f.a.Say("%s%s", again, cmp.Or(cli.MoreFailuresText(int(dead), "dead jobs", list), "; list them with: "+list))
+	f.app.Say("%s%s", again, cmp.Or(cli.MoreFailuresText(int(dead), "dead jobs", list), "; list them with: "+list))
 	return nil
 }

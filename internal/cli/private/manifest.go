@@ -29,7 +29,7 @@ type runManifest struct {
 
 // newManifest returns the manifest for the flags and arguments of this run.
 func (p *privateJobs) newManifest() (*runManifest, error) {
-	raw, err := json.Marshal(&p.common)
+	raw, err := json.Marshal(&p.commonSpec)
 	if err != nil {
 		return nil, err
 	}
@@ -80,35 +80,35 @@ func (a *runManifest) source() string {
 
 // describeChanges describes how the manifest of a later run differs from this one. It names the flag that sets each
 // difference.
-func (a *runManifest) describeChanges(now *runManifest) (list []string) {
-	if a.Source != now.Source {
-		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
-			now.source()))
+func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
+	if a.Source != later.Source {
+		changes = append(changes, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s",
+			a.source(), later.source()))
 	}
-	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(now.Program); was != is && a.Source == now.Source {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", shortLine(was), shortLine(is)))
+	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(later.Program); was != is && a.Source == later.Source {
+		changes = append(changes, fmt.Sprintf("the program was %q, now it is %q", shortLine(was), shortLine(is)))
 	}
 	for _, f := range queue.Fields() {
-		was, is := a.Fields[f.Name], now.Fields[f.Name]
+		was, is := a.Fields[f.Name], later.Fields[f.Name]
 		if bytes.Equal(was, is) {
 			continue
 		}
 		flag := "--" + input.FlagNames(f)[0]
 		if f.Kind == queue.KindMap {
-			list = append(list, describeMemberChanges(flag, was, is)...)
+			changes = append(changes, describeMemberChanges(flag, was, is)...)
 			continue
 		}
-		list = append(list, describeChange(flag, formatFlagValue(was), formatFlagValue(is)))
+		changes = append(changes, describeChange(flag, formatFlagValue(was), formatFlagValue(is)))
 	}
-	return list
+	return changes
 }
 
 // describeMemberChanges describes how the values of a repeated flag, such as --env, differ. It names only the
 // keys, because the values of variables may be secret.
-func describeMemberChanges(flag string, was, is json.RawMessage) (list []string) {
+func describeMemberChanges(flag string, oldJSON, newJSON json.RawMessage) (changes []string) {
 	before, now := map[string]string{}, map[string]string{}
-	json.Unmarshal(was, &before) // the map stays empty if the value is missing or is not a map
-	json.Unmarshal(is, &now)
+	json.Unmarshal(oldJSON, &before) // the map stays empty if the value is missing or is not a map
+	json.Unmarshal(newJSON, &now)
 	all := maps.Clone(before)
 	maps.Copy(all, now)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -116,25 +116,25 @@ func describeMemberChanges(flag string, was, is json.RawMessage) (list []string)
 		value, has := now[name]
 		switch {
 		case had && has && old != value:
-			list = append(list, fmt.Sprintf("%s %s has changed", flag, name))
+			changes = append(changes, fmt.Sprintf("%s %s has changed", flag, name))
 		case !has:
-			list = append(list, fmt.Sprintf("%s %s is missing", flag, name))
+			changes = append(changes, fmt.Sprintf("%s %s is missing", flag, name))
 		case !had:
-			list = append(list, fmt.Sprintf("%s %s is new", flag, name))
+			changes = append(changes, fmt.Sprintf("%s %s is new", flag, name))
 		}
 	}
-	return list
+	return changes
 }
 
 // describeChange describes how the value of one flag has changed.
-func describeChange(flag, was, is string) string {
+func describeChange(flag, oldValue, newValue string) string {
 	switch {
-	case was == "":
-		return fmt.Sprintf("%s was not given, now it is %s", flag, is)
-	case is == "":
-		return fmt.Sprintf("%s was %s, now it is missing", flag, was)
+	case oldValue == "":
+		return fmt.Sprintf("%s was not given, now it is %s", flag, newValue)
+	case newValue == "":
+		return fmt.Sprintf("%s was %s, now it is missing", flag, oldValue)
 	}
-	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
+	return fmt.Sprintf("%s was %s, now it is %s", flag, oldValue, newValue)
 }
 
 // shortLine returns a text as one line of at most 60 columns.

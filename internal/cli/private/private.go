@@ -32,10 +32,10 @@ import (
 // them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
-	a               *cli.App
-	c               *control.Client
+	app             *cli.App
+	client          *control.Client
 	socket          string            // path of the socket of the service
-	common          queue.Spec        // job settings from the flags, for every job
+	commonSpec      queue.Spec        // job settings from the flags, for every job
 	manifest        *runManifest      // everything that determines a job, except its line
 	hashPrefix      []byte            // the manifest as JSON; it is hashed together with each line
 	storedLines     map[int]string    // ids of the jobs that earlier runs have stored, by line number
@@ -46,26 +46,27 @@ type privateJobs struct {
 	storeCtx        context.Context // ends when the user asks to stop; then no more jobs are stored
 	listReader      io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
 	changedLines    []string        // descriptions of lines that changed since the earlier run
-	addedLines      int             // number of new lines; without --add-new, a new line is an error
+	newLineCount    int             // number of new lines; without --add-new, a new line is an error
 	firstNewLine    int             // number of the first new line
 
-	stopping atomic.Bool // the user has asked to start no more jobs
-	// signalCount counts the signals after the one that set stopping. The first of them stops the running jobs.
-	// The second one makes the program exit without waiting.
+	isStopping atomic.Bool // the user has asked to start no more jobs
+	// signalCount counts the signals after the one that set isStopping. The first of them stops the running
+	// jobs. The second one makes the program exit without waiting.
 	signalCount int
 	allStored   chan struct{} // closed once all jobs are stored, so that they can run
 	noneRunning chan struct{} // closed once no job is running after a stop
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
-func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec, noCwd bool, count int) error {
+func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *queue.Spec, noCwd bool,
+	workerCount int) error {
 	if err := tune.RestartWithTimerSlack(func() {}); err != nil {
 		return err
 	}
-	f.WarnPlaceholderInCode(&a.Output)
+	flags.WarnPlaceholderInCode(&a.Output)
 	files.RestrictUmask()
 	a.Dir = a.PrivateDir()
-	p := &privateJobs{PrivateFlags: f, a: a, common: *common, storedLines: map[int]string{},
+	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedLines: map[int]string{},
 		allStored: make(chan struct{}), noneRunning: make(chan struct{})}
 	var err error
 	if p.manifest, err = p.newManifest(); err != nil {
@@ -80,9 +81,9 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	defer leave()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
-	enqueue.WarnExpired(&a.Output, common, true)
+	enqueue.WarnExpired(&a.Output, commonSpec, true)
 	p.storeCtx = storing
-	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), common)
+	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), commonSpec)
 	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
 	}
@@ -90,13 +91,13 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if stop == nil || err != nil {
 		return err
 	}
-	p.c = control.NewClient(p.socket)
-	defer p.c.Close()
-	p.upload.Client = p.c
+	p.client = control.NewClient(p.socket)
+	defer p.client.Close()
+	p.upload.Client = p.client
 	done := make(chan error, 1)
 	// This goroutine ends when all jobs have ended, or when ctx or the service ends. If it is reading the list,
 	// it may end only with the process.
-	go func() { done <- p.run(ctx, storing, count) }()
+	go func() { done <- p.run(ctx, storing, workerCount) }()
 	select {
 	case err = <-done:
 	case err = <-ended:
@@ -113,21 +114,21 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	return errors.Join(err, p.awaitServiceEnd(ended, signals))
 }
 
-// openList opens the list of jobs. The list stays open until the process ends. begins is false if the run must
-// not begin, for one of two reasons. The list is empty, which is a success and needs no directory. Or a signal
-// has arrived before the first job, because a list from a pipe may take any time.
-func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
-	dir, err := p.a.AbsDir()
+// openList opens the list of jobs. The list stays open until the process ends. canBegin is false if the run
+// must not begin, for one of two reasons. The list is empty, which is a success and needs no directory. Or a
+// signal has arrived before the first job, because a list from a pipe may take any time.
+func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err error) {
+	dir, err := p.app.AbsDir()
 	if err != nil {
 		return false, err
 	}
 	p.socket = config.PathsIn(dir).Socket
-	f, err := p.Open(p.a.Stdin)
+	f, err := p.Open(p.app.Stdin)
 	switch {
 	case err != nil:
 		return false, err
 	case p.HasNoArguments() && !files.Exists(dir):
-		p.PrintNoJobs(&p.a.Output)
+		p.PrintNoJobs(&p.app.Output)
 		return false, nil
 	case f == nil:
 		return true, nil
@@ -143,11 +144,11 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	select {
 	case none := <-empty:
 		if none {
-			p.PrintNoJobs(&p.a.Output)
+			p.PrintNoJobs(&p.app.Output)
 		}
 		return !none, nil
 	case <-signals:
-		p.a.ExitCode = fault.ExitDetached
+		p.app.ExitCode = fault.ExitDetached
 		return false, nil
 	}
 }
@@ -155,10 +156,10 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 // isEmptyList reports whether a list contains no jobs. It only peeks at the part of the list that fits the
 // buffer, so the caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
-	const mark = "\xef\xbb\xbf"
+	const byteOrderMark = "\xef\xbb\xbf"
 	for n := 1; ; n = in.Buffered() + 1 {
 		begin, err := in.Peek(n)
-		text := strings.TrimPrefix(string(begin), mark)
+		text := strings.TrimPrefix(string(begin), byteOrderMark)
 		if p.NullSeparated {
 			text = strings.Trim(text, "\x00")
 		} else {
@@ -167,7 +168,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 		switch isJSON := p.File != ""; {
 		case err != nil: // the list or the buffer ends here, or reading failed; the next read reports an error
 			return err == io.EOF && (text == "" || isJSON && text == "[]")
-		case !strings.HasPrefix(mark, text) && !(isJSON && strings.HasPrefix("[]", text)):
+		case !strings.HasPrefix(byteOrderMark, text) && !(isJSON && strings.HasPrefix("[]", text)):
 			return false
 		}
 	}
@@ -175,7 +176,9 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 
 // serve starts a service without workers in this process. A call of stop() ends the service. When the service ends,
 // its error is sent to the channel. If a signal arrives before the service is ready, stop is nil.
-func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
+func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
+	stop func(), serviceEnd <-chan error, err error,
+) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
@@ -196,18 +199,18 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 
 // run stores the jobs that are not in the queue yet, starts all jobs and follows them. It stores jobs only until the
 // second context ends.
-func (p *privateJobs) run(ctx, storing context.Context, count int) error {
-	if err := p.loadStored(storing); err != nil {
+func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error {
+	if err := p.loadStored(storeCtx); err != nil {
 		return err
 	}
 	if err := p.checkAndSaveManifest(); err != nil {
 		return err
 	}
-	var log *cli.JobLog
+	var jobLog *cli.JobLog
 	if p.JobLogPath != "" {
 		var err error
 		fresh := p.JobLogPath != "-" && !files.Exists(p.JobLogPath)
-		if log, err = cli.OpenJobLog(p.JobLogPath, p.a.Stdout, true); err != nil {
+		if jobLog, err = cli.OpenJobLog(p.JobLogPath, p.app.Stdout, true); err != nil {
 			return err
 		}
 		if fresh && files.Exists(p.JobLogPath) {
@@ -218,41 +221,42 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 		return err
 	}
 	if p.RetryDead {
-		if err := p.retryDead(storing); err != nil {
+		if err := p.retryDead(storeCtx); err != nil {
 			return err
 		}
 	}
-	f := &runFollower{log: log, a: p.a, c: p.c, startedAt: time.Now(), noneRunning: p.noneRunning, stopping: &p.stopping}
-	if err := f.start(storing); err != nil {
+	f := &runFollower{jobLog: jobLog, app: p.app, client: p.client, startedAt: time.Now(), noneRunning: p.noneRunning,
+		isStopping: &p.isStopping}
+	if err := f.start(storeCtx); err != nil {
 		return err
 	}
-	if err := storing.Err(); err != nil {
+	if err := storeCtx.Err(); err != nil {
 		return err
 	}
 	close(p.allStored) // the next request lets jobs run, so follow them even if its answer is lost
-	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
+	if _, err := p.client.WorkerScale(ctx, control.WorkerScale{Count: workerCount}); err != nil {
 		return err
 	}
-	return errors.Join(f.run(ctx), log.WriteError())
+	return errors.Join(f.run(ctx), jobLog.WriteError())
 }
 
 // awaitServiceEnd waits for the service to stop. A signal stops the running jobs, and another one makes
 // awaitServiceEnd return immediately. Signals that finishRunning has received count too. If awaitServiceEnd does
 // not wait, the runner keeps the results of jobs that have ended.
-func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Signal) error {
+func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
-		case err := <-ended:
+		case err := <-serviceEnd:
 			return err
 		case <-signals:
 		}
-		p.a.ExitCode = fault.ExitDetached
+		p.app.ExitCode = fault.ExitDetached
 		if p.signalCount++; p.signalCount < 2 {
 			p.stopWorkers(context.Background(), control.WorkerStop{Force: true})
 		}
 	}
-	p.a.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also runs the " +
-		"stopped jobs again")
+	p.app.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also " +
+		"runs the stopped jobs again")
 	return nil
 }
 
@@ -260,29 +264,29 @@ func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Sign
 // waits without a limit. After another signal, such as that of a system shutdown, it waits for at most the
 // service's timeout. A second signal makes it put the running jobs back in the queue.
 func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
-	p.stopping.Store(true)
-	p.a.ShowProgress("")
-	var how control.WorkerStop
+	p.isStopping.Store(true)
+	p.app.ShowProgress("")
+	var stopRequest control.WorkerStop
 	if sig == os.Interrupt {
-		how.Timeout = new(control.Duration(noTimeout))
+		stopRequest.Timeout = new(control.Duration(noTimeout))
 	}
-	// The connection of p.c may be busy with another request.
+	// The connection of p.client may be busy with another request.
 	c := control.NewClient(p.socket)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	soon, cancelSoon := context.WithTimeout(ctx, leaveTimeout)
+	soon, cancelSoon := context.WithTimeout(ctx, storeStopTimeout)
 	// Set the number of workers to 0, so that no more jobs start, as the next message says. Ignore an error,
 	// because WorkerStop below stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancelSoon()
-	p.a.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
+	p.app.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
 		"the same command again")
 	select {
-	case <-p.stopWorkers(ctx, how):
+	case <-p.stopWorkers(ctx, stopRequest):
 	case <-signals:
 		p.signalCount++
-		p.a.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
+		p.app.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
 		case <-p.stopWorkers(context.Background(), control.WorkerStop{Force: true}):
 		case <-signals:
@@ -296,31 +300,31 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 const noTimeout = 10_000 * time.Hour
 
 // stopWorkers removes all workers. It closes the returned channel when their jobs have ended or the context
-// ends. With how.Force, the running jobs return to the queue. It ignores errors, because the jobs also end or
-// return to the queue when the service stops.
-func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <-chan struct{} {
+// ends. With stopRequest.Force, the running jobs return to the queue. It ignores errors, because the jobs
+// also end or return to the queue when the service stops.
+func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.WorkerStop) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
 		defer close(stopped)
 		c := control.NewClient(p.socket)
 		defer c.Close()
-		c.WorkerStop(ctx, how)
+		c.WorkerStop(ctx, stopRequest)
 	}()
 	return stopped
 }
 
-// leaveTimeout bounds how long the program waits for the goroutine that stores the jobs, after the user asked
+// storeStopTimeout bounds how long the program waits for the goroutine that stores the jobs, after the user asked
 // to stop. That goroutine may be reading a pipe that never ends.
-const leaveTimeout = 500 * time.Millisecond
+const storeStopTimeout = 500 * time.Millisecond
 
 // awaitResults waits until the results of all ended jobs are printed. It returns earlier if a
-// signal arrives, or after leaveTimeout if the jobs are not stored yet.
+// signal arrives, or after storeStopTimeout if the jobs are not stored yet.
 func (p *privateJobs) awaitResults(done <-chan error, signals <-chan os.Signal) error {
 	var timeout <-chan time.Time
 	select {
 	case <-p.allStored:
 	default:
-		timeout = time.After(leaveTimeout)
+		timeout = time.After(storeStopTimeout)
 	}
 	select {
 	case err := <-done:

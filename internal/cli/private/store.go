@@ -21,7 +21,7 @@ import (
 // retryDead makes all dead jobs run again.
 func (p *privateJobs) retryDead(ctx context.Context) error {
 	for cursor := ""; ; {
-		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
+		v, err := p.client.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || v.Next == nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (p *privateJobs) retryDead(ctx context.Context) error {
 
 // loadStored reads from the queue which lines earlier runs have stored. It sets storedLines and isResumed.
 func (p *privateJobs) loadStored(ctx context.Context) error {
-	for jobs, err := range cli.JobPages(ctx, p.c, control.List{}) {
+	for jobs, err := range cli.JobPages(ctx, p.client, control.List{}) {
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 			if err != nil || !ours {
 				return queue.Errorf(queue.CodeWrongState,
 					"the queue in %s contains jobs that were not added by run --private, such as %s; choose another "+
-						"directory with --dir", p.a.Dir, j.ID)
+						"directory with --dir", p.app.Dir, j.ID)
 			}
 			p.storedLines[n] = j.ID
 		}
@@ -54,9 +54,9 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 // flags, checkAndSaveManifest returns an error.
 func (p *privateJobs) checkAndSaveManifest() error {
 	if !p.isResumed {
-		return p.manifest.save(p.a.Dir)
+		return p.manifest.save(p.app.Dir)
 	}
-	was, err := readManifest(p.a.Dir)
+	was, err := readManifest(p.app.Dir)
 	if err != nil || was == nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *privateJobs) checkAndSaveManifest() error {
 		list = append(list[:maxListedChanges], fmt.Sprintf("%d more differences", more))
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same "+
-		"flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
+		"flags as before, or start a new run with another --dir", p.app.Dir, strings.Join(list, "; "))
 }
 
 // storeNewLines stores a job for each line of the list of jobs that no earlier run has stored. It returns an error
@@ -76,7 +76,7 @@ func (p *privateJobs) checkAndSaveManifest() error {
 func (p *privateJobs) storeNewLines() error {
 	err := p.EachJob(p.listReader, p.storeLine)
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
-		p.PrintNoJobs(&p.a.Output)
+		p.PrintNoJobs(&p.app.Output)
 	}
 	// storedLines now contains only lines that are missing in this list, because storeLine has removed the
 	// others.
@@ -90,10 +90,10 @@ func (p *privateJobs) storeNewLines() error {
 	case err != nil:
 	case len(p.changedLines) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
-			"start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
-	case p.addedLines > 0:
+			"start a new run with another --dir", p.app.Dir, strings.Join(p.changedLines, "; "))
+	case p.newLineCount > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
-			"--add-new, or remove them from the list", present.JobsText(p.addedLines), p.firstNewLine)
+			"--add-new, or remove them from the list", present.JobsText(p.newLineCount), p.firstNewLine)
 	}
 	if err != nil || p.upload.JobsRead > 0 {
 		return p.upload.CommitOrAbort(err)
@@ -106,7 +106,7 @@ const maxListedChanges = 5
 
 // storedCommand returns the quoted command of a stored job, for an error.
 func (p *privateJobs) storedCommand(id string) string {
-	j, err := p.c.Show(p.storeCtx, control.Show{ID: control.JobID(id)})
+	j, err := p.client.Show(p.storeCtx, control.Show{ID: control.JobID(id)})
 	if err != nil {
 		return "(unknown)"
 	}
@@ -115,9 +115,9 @@ func (p *privateJobs) storedCommand(id string) string {
 
 // changedLineText describes how a line differs from the job that an earlier run stored for it. It gets the id of that
 // job.
-func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
-	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
+func (p *privateJobs) changedLineText(line int, storedID string, newSpec *queue.Spec) string {
+	stored := p.storedCommand(storedID)
+	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)
 	}
@@ -148,7 +148,7 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 func (p *privateJobs) storeLine(raw []byte, line int) error {
 	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
 	p.lastLine = max(line, p.lastLine+1)
-	spec, err := p.Spec(&p.common, raw)
+	spec, err := p.Spec(&p.commonSpec, raw)
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
@@ -175,7 +175,7 @@ func (p *privateJobs) storeLine(raw []byte, line int) error {
 	case stored || len(p.changedLines) > 0:
 		return nil
 	case p.isResumed && !p.AddNew:
-		if p.addedLines++; p.addedLines == 1 {
+		if p.newLineCount++; p.newLineCount == 1 {
 			p.firstNewLine = line
 		}
 		return nil

@@ -37,16 +37,16 @@ func awaitReaderGone(f *os.File) error {
 // EPIPE, the Go runtime ends the program, but the command must handle that error. To handle SIGPIPE would also
 // work, but would add 4 % to the time of an enqueue.
 func PrepareOutput(f *os.File) *os.File {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstAliasFD)
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstDuplicateFD)
 	if err != nil {
 		return f
 	}
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// firstAliasFD is the lowest descriptor that PrepareOutput uses. The descriptors that a parent process passes
+// firstDuplicateFD is the lowest descriptor that PrepareOutput uses. The descriptors that a parent process passes
 // to this process are lower.
-const firstAliasFD = 10
+const firstDuplicateFD = 10
 
 // IsClosedPipe reports whether a write failed because the pipe has no reader.
 func IsClosedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

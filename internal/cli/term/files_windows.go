@@ -16,15 +16,15 @@ func IsTerminal(f *os.File) bool {
 		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
-// readerPollEvery is how often awaitReaderGone checks whether a pipe has a reader. It polls, because Windows
+// readerPollInterval is how often awaitReaderGone checks whether a pipe has a reader. It polls, because Windows
 // has no notification for that.
-const readerPollEvery = time.Second
+const readerPollInterval = time.Second
 
 // awaitReaderGone waits until no process reads a pipe any more, and returns the error that a write would
 // return. It returns nil if f is not a pipe.
 func awaitReaderGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
-		time.Sleep(readerPollEvery)
+		time.Sleep(readerPollInterval)
 	}
 	if pipeState(f) == pipeClosing {
 		return windows.ERROR_NO_DATA
@@ -44,7 +44,7 @@ const (
 // pipeState returns the state of a pipe, or pipeUnknown if f is not a pipe.
 func pipeState(f *os.File) uint32 {
 	var status windows.IO_STATUS_BLOCK
-	var about struct { // FILE_PIPE_LOCAL_INFORMATION
+	var pipeInfo struct { // FILE_PIPE_LOCAL_INFORMATION
 		_     [8]uint32
 		state uint32
 		_     uint32
@@ -53,11 +53,11 @@ func pipeState(f *os.File) uint32 {
 	if kind, err := windows.GetFileType(h); err != nil || kind != windows.FILE_TYPE_PIPE {
 		return pipeUnknown
 	}
-	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&about)), uint32(unsafe.Sizeof(about)),
+	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&pipeInfo)), uint32(unsafe.Sizeof(pipeInfo)),
 		pipeLocalInformation) != nil {
 		return pipeUnknown
 	}
-	return about.state
+	return pipeInfo.state
 }
 
 // PrepareOutput prepares an output file. On a console it enables colour sequences. If the process has no

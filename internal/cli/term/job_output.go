@@ -48,27 +48,28 @@ type TTYOutput struct {
 	lastText string // the unfinished line as displayed
 }
 
-// Next processes the next piece of the output and returns what to print. safe(text) escapes text for the output file.
-func (t *TTYOutput) Next(text string, safe func(string) string) string {
+// Next processes the next piece of the output and returns what to print. The function escape escapes a text for
+// the output file.
+func (t *TTYOutput) Next(text string, escape func(string) string) string {
 	lines := t.Renderer.Write(text)
 	if !t.Live {
-		return safe(lines)
+		return escape(lines)
 	}
 	part := t.Renderer.Line()
 	before := t.lastText
 	t.lastText = part
 	if added, ok := strings.CutPrefix(lines+part, before); ok {
-		return safe(added)
+		return escape(added)
 	}
-	return "\r\x1b[K" + safe(lines+part)
+	return "\r\x1b[K" + escape(lines+part)
 }
 
 // End returns what to print at the end of the output.
-func (t *TTYOutput) End(safe func(string) string) string {
+func (t *TTYOutput) End(escape func(string) string) string {
 	rest := t.Renderer.End()
 	if t.Live {
 		rest = strings.TrimPrefix(rest, t.lastText)
 	}
 	t.lastText = ""
-	return safe(rest)
+	return escape(rest)
 }

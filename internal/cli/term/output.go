@@ -32,8 +32,8 @@ type Output struct {
 	Raw           bool // print control characters unchanged
 	ChosenColumns bool // the user chose the columns of the table
 
-	printErr error       // the first error of Println
-	barShown atomic.Bool // a progress text is on the screen
+	printErr      error       // the first error of Println
+	progressShown atomic.Bool // a progress text is on the screen
 	// frame collects a full screen, which is then written in one piece. If frame is nil, output goes directly
 	// to Stdout.
 	frame *bytes.Buffer
@@ -93,9 +93,9 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return o.PrintInfo(format, args...)
 }
 
-// WhileOutputRead calls do(ctx). It cancels that context when no process reads standard output any more. Otherwise a
-// function that seldom prints would notice the closed pipe only at its next write.
-func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) error) error {
+// WhileOutputRead calls action with a context. It cancels this context when no process reads standard output
+// any more. Otherwise an action that seldom prints would notice the closed pipe only at its next write.
+func (o *Output) WhileOutputRead(ctx context.Context, action func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
@@ -103,7 +103,7 @@ func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) e
 			cancel(err)
 		}
 	}()
-	err := do(ctx)
+	err := action(ctx)
 	if gone := context.Cause(ctx); gone != nil {
 		return gone
 	}
@@ -145,11 +145,11 @@ func (o *Output) WithoutColours(s string) string {
 func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
 
 // PrintPairs prints one "name: value" line for each pair whose value is not empty.
-func (o *Output) PrintPairs(width int, rows [][2]string) (err error) {
+func (o *Output) PrintPairs(nameWidth int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			value = termtext.Indent(o.EscapeFor(o.Stdout, value), width+1)
-			err = o.Println(fmt.Sprintf("%-*s %s", width, name+":", value))
+			value = termtext.Indent(o.EscapeFor(o.Stdout, value), nameWidth+1)
+			err = o.Println(fmt.Sprintf("%-*s %s", nameWidth, name+":", value))
 		}
 	}
 	return err
@@ -268,17 +268,17 @@ func (o *Output) DrawBar(b ProgressBar) {
 // and the next call clears everything after the cursor. Line wrapping is off while ShowProgress prints, because
 // the window may already be narrower than the width that the terminal last reported.
 func (o *Output) ShowProgress(format string, args ...any) {
-	if IsTerminal(o.Stderr) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
+	if IsTerminal(o.Stderr) && !o.Quiet && (o.progressShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)
 		if text != "" {
-			text = disableWrap + text + "\r" + enableWrap
+			text = disableWrapCode + text + "\r" + enableWrapCode
 		}
 		fmt.Fprint(o.Stderr, "\r\x1b[J"+text)
 	}
 }
 
-// disableWrap makes the terminal cut long lines, and enableWrap makes it wrap them again.
+// disableWrapCode makes the terminal cut long lines, and enableWrapCode makes it wrap them again.
 const (
-	disableWrap = "\x1b[?7l"
-	enableWrap  = "\x1b[?7h"
+	disableWrapCode = "\x1b[?7l"
+	enableWrapCode  = "\x1b[?7h"
 )

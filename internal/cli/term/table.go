@@ -10,12 +10,13 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table with rowCount rows. row(i) returns a row, which begins with a name. With --quiet,
-// PrintTableOrIDs prints only the names. If rowCount is 0, it prints the given text.
-func (o *Output) PrintTableOrIDs(rowCount int, empty string, head []string, row func(i int) []string) (err error) {
+// PrintTableOrIDs prints a table with rowCount rows. makeRow(i) returns a row, which begins with a name. With
+// --quiet, PrintTableOrIDs prints only the names. If rowCount is 0, it prints emptyText.
+func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []string,
+	makeRow func(i int) []string) (err error) {
 	rows := make([][]string, rowCount)
 	for i := range rows {
-		rows[i] = row(i)
+		rows[i] = makeRow(i)
 	}
 	switch {
 	case o.Quiet:
@@ -24,36 +25,36 @@ func (o *Output) PrintTableOrIDs(rowCount int, empty string, head []string, row 
 		}
 		return err
 	case len(rows) == 0:
-		return o.PrintInfo("%s", empty)
+		return o.PrintInfo("%s", emptyText)
 	}
 	// Keep the column QUEUE if it is the first one, as in a table of queues.
-	if slices.Index(head, "QUEUE") > 0 {
-		head, rows = present.DropPlainColumns(head, rows)
+	if slices.Index(headings, "QUEUE") > 0 {
+		headings, rows = present.DropPlainColumns(headings, rows)
 	}
-	return o.PrintTable(head, rows)
+	return o.PrintTable(headings, rows)
 }
 
 // PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table, as PrintTableOrIDs
 // does.
-func PrintTable[T any](o *Output, list []T, empty string, head []string, row func(*T) []string) error {
+func PrintTable[T any](o *Output, list []T, emptyText string, headings []string, makeRow func(*T) []string) error {
 	if o.Structured() {
 		return PrintList(o, list)
 	}
-	return o.PrintTableOrIDs(len(list), empty, head, func(i int) []string { return row(&list[i]) })
+	return o.PrintTableOrIDs(len(list), emptyText, headings, func(i int) []string { return makeRow(&list[i]) })
 }
 
 // PrintTable prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if
 // necessary, omits columns that the user did not choose. It also removes colours from jobs' texts, because
 // there queuectl's own colours show states.
-func (o *Output) PrintTable(head []string, rows [][]string) error {
-	return o.PrintPaintedTable(head, rows, func(_ int, cell string) string { return cell })
+func (o *Output) PrintTable(headings []string, rows [][]string) error {
+	return o.PrintPaintedTable(headings, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like PrintTable. paint(column, cell) colours a cell that was already cut.
-func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
-	cell string) string) (err error) {
+// PrintPaintedTable prints a table like PrintTable. colourCell(column, cell) colours a cell that was already cut.
+func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
+	colourCell func(column int, cell string) string) (err error) {
 	limit := TerminalColumns(o.Stdout)
-	rows = append([][]string{termtext.MoveZonesToHeadings(head, rows)}, rows...)
+	rows = append([][]string{termtext.MoveZonesToHeadings(headings, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i] = termtext.OneLine(o.EscapeJobText(row[i]))
@@ -70,21 +71,21 @@ func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(co
 	if limit > 0 {
 		widths = termtext.FitColumns(widths, limit, o.ChosenColumns)
 	}
-	for _, line := range termtext.LayOut(rows, widths, paint) {
+	for _, line := range termtext.LayOut(rows, widths, colourCell) {
 		err = o.Println(line)
 	}
 	return err
 }
 
-// Redraw calls list, which prints a list. On a terminal it replaces the previous list in one write, so that the
-// screen does not flicker.
-func (o *Output) Redraw(list func() error) error {
+// Redraw calls printList, which prints a list. On a terminal it replaces the previous list in one write, so that
+// the screen does not flicker.
+func (o *Output) Redraw(printList func() error) error {
 	if !IsTerminal(o.Stdout) {
-		return list()
+		return printList()
 	}
 	o.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
 	defer func() { o.frame = nil }()
-	if err := list(); err != nil {
+	if err := printList(); err != nil {
 		return err
 	}
 	width, drawn := TerminalColumns(o.Stdout), "\x1b[H"

@@ -17,7 +17,7 @@ import (
 // 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
-		return 0, fault.ErrEmpty
+		return 0, fault.ErrEmptyValue
 	}
 	d, err := queue.ParseDuration(text)
 	if err == nil || errors.Is(err, queue.ErrNegative) || errors.Is(err, queue.ErrTooLong) {
@@ -32,23 +32,23 @@ func ParseDuration(text string) (time.Duration, error) {
 // NormalizeDuration converts a duration in words to the syntax of queue.ParseDuration, such as 1h30m. It
 // returns false if the text is not a duration in words.
 func NormalizeDuration(text string) (string, bool) {
-	var short strings.Builder
+	var normalized strings.Builder
 	number := ""
 	for _, w := range durationWords(text) {
 		switch {
 		case number == "" && (w == "a" || w == "an"):
 			number = "1"
-		case number == "" && w == "and" && short.Len() > 0:
+		case number == "" && w == "and" && normalized.Len() > 0:
 		case number == "" && w[0] >= '0' && w[0] <= '9':
 			number = w
 		case number != "" && unitName(w) != "":
-			short.WriteString(number + unitName(w))
+			normalized.WriteString(number + unitName(w))
 			number = ""
 		default:
 			return "", false
 		}
 	}
-	return short.String(), number == "" && short.Len() > 0
+	return normalized.String(), number == "" && normalized.Len() > 0
 }
 
 // durationWords splits a text into numbers and words, even if no space separates them.

@@ -25,13 +25,13 @@ const (
 )
 
 // ParseTime parses a time as people write it, in the zone of now unless the text names another zone. If the text is
-// incomplete, like 15:04, open selects the next or the previous such time.
+// incomplete, like 15:04, searchDirection selects the next or the previous such time.
 //
 // It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
 // (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
 // (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
 // ago).
-func ParseTime(text string, now time.Time, open direction) (time.Time, error) {
+func ParseTime(text string, now time.Time, searchDirection direction) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isOffsetInUse(t) {
 		return t, nil
 	}
@@ -39,21 +39,21 @@ func ParseTime(text string, now time.Time, open direction) (time.Time, error) {
 	words, in := cutZone(splitAtT(words), now.Location())
 	now = now.In(in)
 	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
-		return addStep(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
+		return addStep(strings.TrimSpace(from), strings.TrimSpace(after), now, searchDirection)
 	}
-	if t, ok := parseRelativeTime(words, now, open); ok {
+	if t, ok := parseRelativeTime(words, now, searchDirection); ok {
 		return t, nil
 	}
-	if t, ok := parseDayAndTime(words, now, open); ok {
+	if t, ok := parseDayAndTime(words, now, searchDirection); ok {
 		return t, nil
 	}
-	return time.Time{}, notATimeError(text, open)
+	return time.Time{}, notATimeError(text, searchDirection)
 }
 
-// notATimeError returns the error for a text that is not a time. If open is Backward, the examples in it are past
-// times.
-func notATimeError(text string, open direction) error {
-	if open == Backward {
+// notATimeError returns the error for a text that is not a time. If searchDirection is Backward, the examples in it
+// are past times.
+func notATimeError(text string, searchDirection direction) error {
+	if searchDirection == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
 			"2026-03-01T15:04:05Z", queue.Clip(text))
 	}
@@ -78,31 +78,31 @@ func splitAtT(words []string) []string {
 
 // cutZone removes the time zone from words. It returns the other words and the zone: UTC, GMT, Z, or an offset like
 // +0100, +01:00 or +01. An offset must follow the time of day. After a space, it must include minutes. If words contain
-// no zone, cutZone returns the zone fallback.
-func cutZone(words []string, fallback *time.Location) (rest []string, named *time.Location) {
-	named = fallback
+// no zone, cutZone returns defaultZone.
+func cutZone(words []string, defaultZone *time.Location) (otherWords []string, location *time.Location) {
+	location = defaultZone
 	for _, word := range words {
 		clock := ""
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
-		} else if len(word) >= len("+0100") && endsInTimeOfDay(rest) {
+		} else if len(word) >= len("+0100") && endsInTimeOfDay(otherWords) {
 			// The word may be an offset; parseOffset below decides that.
 		} else if word != "utc" && word != "gmt" && word != "z" {
-			rest = append(rest, word)
+			otherWords = append(otherWords, word)
 			continue
 		}
 		offset, ok := parseOffset(word)
 		switch {
 		case !ok:
-			rest = append(rest, clock+word)
+			otherWords = append(otherWords, clock+word)
 		case clock != "":
-			rest = append(rest, clock)
+			otherWords = append(otherWords, clock)
 		}
 		if ok {
-			named = offset
+			location = offset
 		}
 	}
-	return rest, named
+	return otherWords, location
 }
 
 // endsInTimeOfDay reports whether the last word or the last two words, like "3 pm", are a time of day.
@@ -135,27 +135,26 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds a duration to a time. step is the text of the duration, and base is the text of the time, where
-// "" means now. As in at(1), adding days to a day keeps the time of day. A number without a unit is allowed
-// only after now.
-func addStep(base, step string, now time.Time, open direction) (time.Time, error) {
-	s, err := ParseStep(step)
+// addStep adds the duration in stepText to the time in baseText, where "" means now. As in at(1), adding days to a
+// day keeps the time of day. A number without a unit is allowed only after now.
+func addStep(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
+	s, err := ParseStep(stepText)
 	if err != nil {
 		return now, err
 	}
-	if base == "" {
+	if baseText == "" {
 		return s.FromNow(now, Forward), nil
 	}
-	if _, err := strconv.ParseFloat(step, 64); err == nil {
-		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(step))
+	if _, err := strconv.ParseFloat(stepText, 64); err == nil {
+		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(stepText))
 	}
-	t, err := ParseTime(base, now, open)
+	t, err := ParseTime(baseText, now, searchDirection)
 	return s.addTo(t, 1), err
 }
 
 // parseRelativeTime parses a time as a distance from now or from another time, such as "in 2 hours". As in
 // at(1), "next week" means one week from now. It returns false for any other text.
-func parseRelativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
+func parseRelativeTime(words []string, now time.Time, searchDirection direction) (time.Time, bool) {
 	n := len(words)
 	switch {
 	case n == 1 && words[0] == "now":
@@ -178,7 +177,7 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	case n == 2:
 		return s.addTo(now, 1), true
 	}
-	t, err := ParseTime(strings.Join(words[:n-2], " "), now, open)
+	t, err := ParseTime(strings.Join(words[:n-2], " "), now, searchDirection)
 	return s.addTo(t, 1), err == nil
 }
 
@@ -200,15 +199,15 @@ func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Mont
 // occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
-// parseDayAndTime parses a day, a time of day, or both in either order. For open, see ParseTime.
-func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, bool) {
+// parseDayAndTime parses a day, a time of day, or both in either order. For searchDirection, see ParseTime.
+func parseDayAndTime(words []string, now time.Time, searchDirection direction) (time.Time, bool) {
 	today := dayOf(now)
 	if clock, ok := parseTimeOfDay(words); ok {
 		today.repeatDays = 1
-		return today.timeAt(clock, now, open)
+		return today.timeAt(clock, now, searchDirection)
 	}
 	if len(words) == 1 && words[0] == "tonight" {
-		return today.timeAt(time.Time{}.Add(tonightTime), now, open)
+		return today.timeAt(time.Time{}.Add(tonightTime), now, searchDirection)
 	}
 	for i := range words {
 		if d, ok := parseDay(words[i:], now); ok && i > 0 {
@@ -216,7 +215,7 @@ func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, 
 			if !ok || d.repeatYears != 0 && looksLikeYear(words[0]) {
 				return now, false
 			}
-			return d.timeAt(clock, now, open)
+			return d.timeAt(clock, now, searchDirection)
 		}
 		d, ok := parseDay(words[:len(words)-i], now)
 		if !ok {
@@ -227,7 +226,7 @@ func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, 
 		if !ok && len(rest) > 0 {
 			return now, false
 		}
-		return d.timeAt(clock, now, open)
+		return d.timeAt(clock, now, searchDirection)
 	}
 	return now, false
 }
@@ -243,32 +242,31 @@ const tonightTime = 20 * time.Hour
 
 // removeWordAt removes the word at index i if it is the given one, such as the optional word "at". It never removes
 // the only word.
-func removeWordAt(little string, words []string, i int) []string {
-	if len(words) > 1 && words[i] == little {
+func removeWordAt(fillerWord string, words []string, i int) []string {
+	if len(words) > 1 && words[i] == fillerWord {
 		return slices.Delete(slices.Clone(words), i, i+1)
 	}
 	return words
 }
 
-// timeAt returns the time on a day at which the time of day is that of clock. For a recurring day, open selects the
-// next or the previous such time.
-func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool) {
+// timeAt returns the time on a day at which the time of day is that of timeOfDay. For a recurring day,
+// searchDirection selects the next or the previous such time.
+func (d namedDay) timeAt(timeOfDay, now time.Time, searchDirection direction) (time.Time, bool) {
 	step := 1
-	if open == Backward {
+	if searchDirection == Backward {
 		step = -1
 	}
 	for n := 0; n != step*(maxLeapYears+1); n += step {
 		year, day := d.year+n*d.repeatYears, d.day+n*d.repeatDays
-		t := zone.TimeOfWallClock(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(),
-			clock.Nanosecond(),
-			time.UTC), now.Location())
+		t := zone.TimeOfWallClock(time.Date(year, d.month, day, timeOfDay.Hour(), timeOfDay.Minute(),
+			timeOfDay.Second(), timeOfDay.Nanosecond(), time.UTC), now.Location())
 		// exists is false if the year has no such day, like February 29.
 		exists := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.repeatDays == 0 && d.repeatYears == 0:
-			return t, exists && !(d.isTonight && clock.Hour() < 12)
+			return t, exists && !(d.isTonight && timeOfDay.Hour() < 12)
 		case !exists:
-		case t.After(now) == (open == Forward):
+		case t.After(now) == (searchDirection == Forward):
 			return t, true
 		}
 	}
@@ -281,7 +279,7 @@ func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
 		return dayOf(time.Date(now.Year(), now.Month(), now.Day()+n, 0, 0, 0, 0, time.UTC))
 	}
-	const week = 7
+	const daysPerWeek = 7
 	switch n := len(words); {
 	case n == 1 && words[0] == "tonight":
 		d = inDays(0)
@@ -296,15 +294,15 @@ func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 		}
 		w, ok := parseWeekday(words[0])
 		d = inDays(int(w - now.Weekday()))
-		d.repeatDays = week
+		d.repeatDays = daysPerWeek
 		return d, ok
 	case n == 2 && (words[0] == "next" || words[0] == "last"):
 		w, ok := parseWeekday(words[1])
-		away := (int(w-now.Weekday()) + week) % week
+		away := (int(w-now.Weekday()) + daysPerWeek) % daysPerWeek
 		if words[0] == "last" {
-			return inDays(away - week), ok
+			return inDays(away - daysPerWeek), ok
 		}
-		return inDays(cmp.Or(away, week)), ok
+		return inDays(cmp.Or(away, daysPerWeek)), ok
 	case n == 2 || n == 3:
 		return parseDayOfMonth(words, now)
 	}

@@ -75,12 +75,12 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 		return err
 	}
 	defer windows.CloseHandle(h)
-	var about windows.ByHandleFileInformation
-	if err := windows.GetFileInformationByHandle(h, &about); err != nil {
+	var fileInfo windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(h, &fileInfo); err != nil {
 		return err
 	}
-	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 ||
-		about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+	if fileInfo.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 ||
+		fileInfo.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
 		return queue.Errorf(queue.CodeWrongState, "it is not a folder, or is a link to another folder; move it away")
 	}
 	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
@@ -95,8 +95,8 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 	if err := errors.Join(ownerErr, daclErr); err != nil {
 		return err
 	}
-	const what = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
-	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
+	const securityInfo = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
+	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, securityInfo, owner, nil, dacl, nil); err != nil {
 		return err
 	}
 	list, err := os.ReadDir(dir) // from here on, no other user can add files to the directory
@@ -118,7 +118,7 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 
 // checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's user or the
 // service's account. Its error begins with the given text, which names the file or directory.
-func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
+func checkTrustedOwner(name string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
 	if err := errors.Join(ownerErr, meErr); err != nil {
@@ -129,5 +129,5 @@ func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return nil
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s belongs to %s, who could change what the service does; move it away",
-		what, accounts.AccountName(owner))
+		name, accounts.AccountName(owner))
 }

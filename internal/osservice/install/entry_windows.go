@@ -14,12 +14,12 @@ import (
 // library does not provide.
 type serviceEntry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
-	SetRecoveryActionsOnNonCrashFailures(yes bool) error
+	SetRecoveryActionsOnNonCrashFailures(enabled bool) error
 	setPreshutdownTimeout(timeout time.Duration) error
-	setSIDType(kind uint32) error
+	setSIDType(sidType uint32) error
 	setPrivilege(name string) error
 	command() (string, error) // the command line of the service
-	setCommand(line string) error
+	setCommand(commandLine string) error
 	Control(svc.Cmd) (svc.Status, error)
 	status() (windows.SERVICE_STATUS_PROCESS, error)
 	Close() error
@@ -29,7 +29,7 @@ type serviceEntry interface {
 // requests the rights to change, start and stop the service.
 func (s *Service) openEntry() (serviceEntry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
-	if s.elevated {
+	if s.isElevated {
 		// The right to start the service is needed to set a restart as a recovery action.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
@@ -57,8 +57,9 @@ func (m managedService) setPreshutdownTimeout(timeout time.Duration) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }
 
-func (m managedService) setSIDType(kind uint32) error {
-	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
+func (m managedService) setSIDType(sidType uint32) error {
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO,
+		(*byte)(unsafe.Pointer(&sidType)))
 }
 
 // setPrivilege sets the only privilege that the service keeps.
@@ -89,13 +90,13 @@ func (m managedService) command() (string, error) {
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }
 
-func (m managedService) setCommand(line string) error {
-	p, err := windows.UTF16PtrFromString(line)
+func (m managedService) setCommand(commandLine string) error {
+	p, err := windows.UTF16PtrFromString(commandLine)
 	if err != nil {
 		return err
 	}
-	const same = windows.SERVICE_NO_CHANGE
-	return windows.ChangeServiceConfig(m.Handle, same, same, same, p, nil, nil, nil, nil, nil, nil)
+	const noChange = windows.SERVICE_NO_CHANGE
+	return windows.ChangeServiceConfig(m.Handle, noChange, noChange, noChange, p, nil, nil, nil, nil, nil, nil)
 }
 
 func (m managedService) status() (st windows.SERVICE_STATUS_PROCESS, err error) {

@@ -15,38 +15,38 @@ import (
 // installRunner puts a copy of the runner program into a directory next to it. During an upgrade, old runners
 // may still run. If they ran the installer's own file, Windows would ask for a restart before it replaces that
 // file.
-func installRunner(client string) error {
-	path, err := copies.Ensure(client, copies.DirFor(client))
+func installRunner(clientPath string) error {
+	path, err := copies.Ensure(clientPath, copies.DirFor(clientPath))
 	if err == nil {
 		err = checkReplaceRights(path, accounts.ReadSecurityDescriptor)
 	}
 	return err
 }
 
-// tidyRunners removes the copies of other versions of the runner program, except those that are running.
-func tidyRunners(client string) {
-	dir := copies.DirFor(client)
-	if now, err := copies.Find(client, dir); err == nil {
+// removeUnusedRunners removes the copies of other versions of the runner program, except those that are running.
+func removeUnusedRunners(clientPath string) {
+	dir := copies.DirFor(clientPath)
+	if now, err := copies.Find(clientPath, dir); err == nil {
 		copies.Remove(dir, now)
 	}
 }
 
 // removeRunners removes all copies of the runner program. Runners end shortly after their service, so
-// removeRunners waits up to releaseTimeout for running copies. After that it returns an error, for example
+// removeRunners waits up to fileReleaseTimeout for running copies. After that it returns an error, for example
 // because a user's own service still runs a copy.
-func removeRunners(client string) error {
-	for end := time.Now().Add(releaseTimeout); !copies.Remove(copies.DirFor(client)); time.Sleep(pollInterval) {
+func removeRunners(clientPath string) error {
+	for end := time.Now().Add(fileReleaseTimeout); !copies.Remove(copies.DirFor(clientPath)); time.Sleep(pollInterval) {
 		if time.Now().After(end) {
 			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
-				copies.DirFor(client))
+				copies.DirFor(clientPath))
 		}
 	}
 	return nil
 }
 
-// releaseTimeout bounds how long the program waits until the processes of a stopped service have released its
+// fileReleaseTimeout bounds how long the program waits until the processes of a stopped service have released its
 // files.
-const releaseTimeout = 5 * time.Second
+const fileReleaseTimeout = 5 * time.Second
 
 // removeProfile removes the profile of an account: the directory below C:\Users and the part of the
 // registry that Windows creates when the account first runs a program.
@@ -59,7 +59,7 @@ func removeProfile(sid string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(releaseTimeout); ; time.Sleep(pollInterval) {
+	for end := time.Now().Add(fileReleaseTimeout); ; time.Sleep(pollInterval) {
 		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):

@@ -49,20 +49,20 @@ func (o Options) NotRegisteredError() error {
 }
 
 // checkAllowed returns an error if the caller may not control the service. Every user may control their own service.
-// Only root, or on Windows an elevated administrator, may control that of the system; root is true for them.
-func (o Options) checkAllowed(verb string, root bool) error {
-	if o.User || root {
+// Only root, or on Windows an elevated administrator, may control that of the system; isRoot is true for them.
+func (o Options) checkAllowed(verb string, isRoot bool) error {
+	if o.User || isRoot {
 		return nil
 	}
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
 // runIfAllowed calls do() if the service is registered and the caller may control it.
-func (o Options) runIfAllowed(verb string, root, registered bool, do func() error) error {
-	if !registered {
+func (o Options) runIfAllowed(verb string, isRoot, isRegistered bool, do func() error) error {
+	if !isRegistered {
 		return o.NotRegisteredError()
 	}
-	if err := o.checkAllowed(verb, root); err != nil {
+	if err := o.checkAllowed(verb, isRoot); err != nil {
 		return err
 	}
 	return do()

@@ -29,9 +29,9 @@ const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, suc
 	"and run there: queuectl service install"
 
 // checkReplaceRights returns an error if other accounts could replace the program. That is so if they may
-// change the program or its directory, or may move away one of the parent directories. access returns the
-// access list of a path.
-func checkReplaceRights(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+// change the program or its directory, or may move away one of the parent directories. readDescriptor
+// returns the security descriptor of a path, which contains its access list.
+func checkReplaceRights(program string, readDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, without := windows.ACCESS_MASK(accounts.WriteRights), uint8(0)
 		if path != program && path != filepath.Dir(program) {
@@ -41,7 +41,7 @@ func checkReplaceRights(program string, access func(path string) (*windows.SECUR
 		if top {
 			rights &^= windows.DELETE // a drive cannot be moved away, so this right is harmless there
 		}
-		sd, err := access(path)
+		sd, err := readDescriptor(path)
 		if err != nil {
 			return err
 		}

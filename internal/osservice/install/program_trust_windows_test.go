@@ -50,14 +50,14 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		}
 	}
 	m := newManager(false)
-	m.s.checkTrust = func(string) error { return queue.ErrWrongState }
-	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) {
+	m.service.checkProgramTrust = func(string) error { return queue.ErrWrongState }
+	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, "asked", m.takeCalls())
 	m = newManager(false)
-	m.s.secure = func(string, string) error { return queue.ErrWrongState }
-	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {
+	m.service.secureStateDir = func(string, string) error { return queue.ErrWrongState }
+	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {
 		t.Errorf("registered: %v, %v", m.registered, err)
 	}
 }

@@ -33,8 +33,8 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
 }
 
-// path returns the path of the service's file for launchd.
-func (s *Service) path() string {
+// plistPath returns the path of the service's file for launchd.
+func (s *Service) plistPath() string {
 	if s.User {
 		return osservice.PlistPath()
 	}
@@ -43,7 +43,7 @@ func (s *Service) path() string {
 
 // IsRegistered reports whether the service is registered.
 func (s *Service) IsRegistered() bool {
-	_, err := os.Stat(s.path())
+	_, err := os.Stat(s.plistPath())
 	return err == nil
 }
 
@@ -53,7 +53,7 @@ func (s *Service) Install() error {
 	if err := s.checkAllowed("install", s.uid == 0); err != nil {
 		return err
 	}
-	if have, err := os.ReadFile(s.path()); err == nil {
+	if have, err := os.ReadFile(s.plistPath()); err == nil {
 		if string(have) == s.adaptedFile("launchd.plist") && s.IsRunning() {
 			return nil
 		}
@@ -90,4 +90,4 @@ func (s *Service) IsRunning() bool {
 }
 
 // StartCommand returns the command that starts the service.
-func (s *Service) StartCommand() string { return "launchctl load " + s.path() }
+func (s *Service) StartCommand() string { return "launchctl load " + s.plistPath() }

@@ -35,9 +35,9 @@ var (
 // Service is queuectl as a service of systemd.
 type Service struct {
 	Options
-	root string // directory that contains all paths; "" except in tests
-	uid  int    // uid of the caller
-	run  func(name string, args ...string) error
+	rootDir    string // directory that contains all paths; "" except in tests
+	uid        int    // uid of the caller
+	runCommand func(name string, args ...string) error
 }
 
 // New returns the service that the options select. It returns an error if systemd does not run, or if
@@ -54,11 +54,11 @@ func New(o Options) (*Service, error) {
 			return nil, err
 		}
 	}
-	return &Service{Options: o, uid: os.Geteuid(), run: run}, nil
+	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
 }
 
-// packageFile returns the name of the packages' file from which a unit is generated.
-func (o Options) packageFile(name string) string {
+// packageFileName returns the name of the packages' file from which a unit is generated.
+func (o Options) packageFileName(name string) string {
 	if o.User {
 		return "user/" + name
 	}
@@ -90,8 +90,8 @@ func ensureRuntimeDir() error {
 	return os.Setenv("XDG_RUNTIME_DIR", dir)
 }
 
-// run executes a command. If the command fails, the error contains the command's output.
-func run(name string, args ...string) error {
+// runCommand executes a command. If the command fails, the error contains the command's output.
+func runCommand(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
@@ -109,7 +109,7 @@ func (s *Service) systemctlArgs(args ...string) []string {
 
 // systemctl runs systemctl for the manager of this service.
 func (s *Service) systemctl(args ...string) error {
-	return s.run("systemctl", s.systemctlArgs(args...)...)
+	return s.runCommand("systemctl", s.systemctlArgs(args...)...)
 }
 
 // unitDir returns the directory in which Install puts the units.
@@ -117,7 +117,7 @@ func (s *Service) unitDir() string {
 	if s.User {
 		return osservice.UnitDir()
 	}
-	return filepath.Join(s.root, "/etc/systemd/system")
+	return filepath.Join(s.rootDir, "/etc/systemd/system")
 }
 
 // packagedUnit returns the path of a unit that a package has installed, or "" if no package has.
@@ -127,7 +127,7 @@ func (s *Service) packagedUnit() string {
 	}
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
 		for _, name := range units {
-			if path := filepath.Join(dir, name); exists(filepath.Join(s.root, path)) {
+			if path := filepath.Join(dir, name); exists(filepath.Join(s.rootDir, path)) {
 				return path
 			}
 		}
@@ -139,7 +139,7 @@ func (s *Service) packagedUnit() string {
 // precedence over those of the package. shadowsPackage checks for the file that only Install writes and that
 // Uninstall removes last.
 func (s *Service) shadowsPackage() bool {
-	return s.packagedUnit() != "" && exists(filepath.Join(s.root, tmpfilesPath))
+	return s.packagedUnit() != "" && exists(filepath.Join(s.rootDir, tmpfilesPath))
 }
 
 func exists(path string) bool {
@@ -178,8 +178,8 @@ func (s *Service) Install() error {
 		return err
 	}
 	if !s.User {
-		if err := errors.Join(s.run("systemd-sysusers", Name+".conf"),
-			s.run("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
+		if err := errors.Join(s.runCommand("systemd-sysusers", Name+".conf"),
+			s.runCommand("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
 			return err
 		}
 	}
@@ -200,25 +200,27 @@ const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
 type installedFile struct {
-	path, source string // where the file is installed; its name among the files of the packages
-	keepExisting bool   // keep an existing file, because users edit it
+	path, sourceName string // where the file is installed; its name among the files of the packages
+	keepExisting     bool   // keep an existing file, because users edit it
 }
 
 // files returns the files of the registration, in the order in which they are written and removed.
-func (s *Service) files() (list []installedFile) {
+func (s *Service) files() (registration []installedFile) {
 	for _, name := range units {
-		list = append(list, installedFile{path: filepath.Join(s.unitDir(), name), source: s.packageFile(name)})
+		registration = append(registration, installedFile{path: filepath.Join(s.unitDir(), name),
+			sourceName: s.packageFileName(name)})
 	}
 	if s.User {
-		return list
+		return registration
 	}
-	return append(list,
-		installedFile{path: filepath.Join(s.unitDir(), webUnit), source: s.packageFile(webUnit)},
-		installedFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml",
+	return append(registration,
+		installedFile{path: filepath.Join(s.unitDir(), webUnit), sourceName: s.packageFileName(webUnit)},
+		installedFile{path: filepath.Join(s.rootDir, "/etc/queuectl/queuectl.toml"), sourceName: "queuectl.toml",
 			keepExisting: true},
-		installedFile{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", keepExisting: true},
-		installedFile{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
-		installedFile{path: filepath.Join(s.root, tmpfilesPath), source: "queuectl.tmpfiles"},
+		installedFile{path: filepath.Join(s.rootDir, "/etc/queuectl/runner.conf"), sourceName: "runner.conf",
+			keepExisting: true},
+		installedFile{path: filepath.Join(s.rootDir, "/etc/sysusers.d/queuectl.conf"), sourceName: "queuectl.sysusers"},
+		installedFile{path: filepath.Join(s.rootDir, tmpfilesPath), sourceName: "queuectl.tmpfiles"},
 	)
 }
 
@@ -226,7 +228,7 @@ func (s *Service) files() (list []installedFile) {
 // existing file.
 func (s *Service) writeFiles() (changed bool, err error) {
 	for _, f := range s.files() {
-		text := s.adaptedFile(f.source)
+		text := s.adaptedFile(f.sourceName)
 		have, err := os.ReadFile(f.path)
 		if err == nil && (f.keepExisting || string(have) == text) {
 			continue

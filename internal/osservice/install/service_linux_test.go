@@ -13,19 +13,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// machine fakes a machine. It has its own root directory for files, and records commands instead of executing
+// fakeMachine fakes a machine. It has its own root directory for files, and records commands instead of executing
 // them.
-type machine struct {
-	s     *Service
-	root  string
-	calls []string
+type fakeMachine struct {
+	service *Service
+	rootDir string
+	calls   []string
 }
 
-func newMachine(t *testing.T, o Options) *machine {
-	m := &machine{root: t.TempDir()}
-	t.Setenv("HOME", filepath.Join(m.root, "home"))
+func newMachine(t *testing.T, o Options) *fakeMachine {
+	m := &fakeMachine{rootDir: t.TempDir()}
+	t.Setenv("HOME", filepath.Join(m.rootDir, "home"))
 	o.Program, o.Client = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
-	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
+	m.service = &Service{Options: o, rootDir: m.rootDir, runCommand: func(name string, args ...string) error {
 		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
 		return nil
 	}}
@@ -33,17 +33,17 @@ func newMachine(t *testing.T, o Options) *machine {
 }
 
 // takeCalls returns the commands that were recorded since the previous call.
-func (m *machine) takeCalls() []string {
+func (m *fakeMachine) takeCalls() []string {
 	list := m.calls
 	m.calls = nil
 	return list
 }
 
 // files lists the files on the machine.
-func (m *machine) files(t *testing.T) (list []string) {
-	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
+func (m *fakeMachine) files(t *testing.T) (list []string) {
+	err := filepath.WalkDir(m.rootDir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			list = append(list, strings.TrimPrefix(path, m.root))
+			list = append(list, strings.TrimPrefix(path, m.rootDir))
 		}
 		return err
 	})
@@ -54,18 +54,18 @@ func (m *machine) files(t *testing.T) (list []string) {
 }
 
 // expect fails the test if two lists differ. Its error begins with the given text.
-func expect(t *testing.T, what string, got, want []string) {
+func expect(t *testing.T, errorPrefix string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%s: got\n%s\nwant\n%s", errorPrefix, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 // Install writes all files and starts the service. Uninstall removes everything except the settings. A second
 // call of Install or of Uninstall changes nothing.
 func TestInstallAndUninstallTheSystemsService(t *testing.T) {
-	m := newMachine(t, system)
-	if err := m.s.Install(); err != nil {
+	m := newMachine(t, systemOptions)
+	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
 	settings := []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}
@@ -78,21 +78,21 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf",
 		"systemctl daemon-reload", enable})
 
-	if err := m.s.Install(); err != nil {
+	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "asked the second time", m.takeCalls(),
 		[]string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload",
 			enable})
 
-	if was, err := m.s.Uninstall(); err != nil || !was {
+	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), settings)
 	expect(t, "asked to uninstall", m.takeCalls(),
 		[]string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket",
 			"systemctl stop queuectl-runner.slice queuectl.slice", "systemctl daemon-reload"})
-	if was, err := m.s.Uninstall(); err != nil || was {
+	if was, err := m.service.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
 	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
@@ -101,8 +101,8 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 // The installation of a user's own service writes its units to the user's directory. It does not write the other
 // files of the system's service.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
-	m := newMachine(t, own)
-	if err := m.s.Install(); err != nil {
+	m := newMachine(t, userOptions)
+	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
 	userUnits := "/home/.config/systemd/user/"
@@ -113,7 +113,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	if start, registered := osservice.FindUserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
-	if was, err := m.s.Uninstall(); err != nil || !was {
+	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), nil)
@@ -123,21 +123,21 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 // a user may have edited them.
 func TestInstallBringsUpToDate(t *testing.T) {
 	for _, name := range []string{mainUnit, "queuectl.socket"} {
-		m := newMachine(t, system)
-		if err := m.s.Install(); err != nil {
+		m := newMachine(t, systemOptions)
+		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
 		m.takeCalls()
-		unit, settings := filepath.Join(m.s.unitDir(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
+		unit, settings := filepath.Join(m.service.unitDir(), name), filepath.Join(m.rootDir, "/etc/queuectl/queuectl.toml")
 		for _, path := range []string{unit, settings} {
 			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := m.s.Install(); err != nil {
+		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(unit); err != nil || string(got) != m.s.adaptedFile(name) {
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.service.adaptedFile(name) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
@@ -153,14 +153,14 @@ func TestInstallBringsUpToDate(t *testing.T) {
 func TestInstallLeavesPackagedUnits(t *testing.T) {
 	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service",
 		"/lib/systemd/system/queuectl-runner.socket"} {
-		m := newMachine(t, system)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
-			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+		m := newMachine(t, systemOptions)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.rootDir+path), 0o755),
+			os.WriteFile(m.rootDir+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		before := m.files(t)
-		install := m.s.Install()
-		_, uninstall := m.s.Uninstall()
+		install := m.service.Install()
+		_, uninstall := m.service.Uninstall()
 		for _, err := range []error{install, uninstall} {
 			if !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s: got %v", path, err)
@@ -168,7 +168,7 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 		}
 		expect(t, "files", m.files(t), before)
 		expect(t, "asked", m.takeCalls(), nil)
-		if !m.s.IsRegistered() {
+		if !m.service.IsRegistered() {
 			t.Error("it does not count as registered")
 		}
 	}
@@ -178,8 +178,8 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 // package. The package's units are then enabled and running if the units of Install were. Install returns an
 // error that explains this.
 func TestUninstallHandsOverToPackage(t *testing.T) {
-	m := newMachine(t, system)
-	if err := m.s.Install(); err != nil {
+	m := newMachine(t, systemOptions)
+	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
 	m.takeCalls()
@@ -187,23 +187,23 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service",
 		"queuectl.socket"} {
 		path := "/usr/lib/systemd/system/" + name
-		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755),
-			os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.rootDir+path), 0o755),
+			os.WriteFile(m.rootDir+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, path)
 	}
-	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) ||
+	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) ||
 		!strings.Contains(err.Error(), "queuectl service uninstall") {
 		t.Errorf("Install: got %v", err)
 	}
 	expect(t, "asked to install", m.takeCalls(), nil)
-	m.s.uid = 1000
-	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrDenied) {
+	m.service.uid = 1000
+	if _, err := m.service.Uninstall(); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("Uninstall of another than root: got %v", err)
 	}
-	m.s.uid = 0
-	if was, err := m.s.Uninstall(); err != nil || !was {
+	m.service.uid = 0
+	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
 	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
@@ -211,7 +211,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 		[]string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service",
 			"systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket",
 			"systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
-	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) ||
+	if _, err := m.service.Uninstall(); !errors.Is(err, queue.ErrWrongState) ||
 		!strings.Contains(err.Error(), "remove the package") {
 		t.Errorf("Uninstall once more: got %v", err)
 	}
@@ -223,15 +223,15 @@ func TestWithoutSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := "queuectl " + strings.Join(system.serveArguments(), " ")
+	line := "queuectl " + strings.Join(systemOptions.serveArguments(), " ")
 	if !strings.Contains(string(page), "\n"+line+"\n") {
 		t.Errorf("docs/install.md lacks %q", line)
 	}
-	if err := system.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := systemOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
 		t.Errorf("got %v, want %q in it", err, line)
 	}
-	if err := own.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := userOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.HasSuffix(err.Error(), "run: queuectl serve") {
 		t.Errorf("got %v", err)
 	}
@@ -240,32 +240,33 @@ func TestWithoutSystemd(t *testing.T) {
 // For a service that is not registered, each command returns an error that says how to register it. If the
 // caller is not root, each command for the system's service returns an error with the command to run as root.
 func TestVerbsAreRefused(t *testing.T) {
-	m := newMachine(t, system)
-	stop := func() error { return m.s.Stop(false) }
-	for _, do := range []func() error{m.s.Start, stop, m.s.Restart} {
+	m := newMachine(t, systemOptions)
+	stop := func() error { return m.service.Stop(false) }
+	for _, do := range []func() error{m.service.Start, stop, m.service.Restart} {
 		if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := m.s.Install(); err != nil {
+	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
-	m.s.uid = 1000
+	m.service.uid = 1000
 	m.takeCalls()
-	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart,
-		func() error { _, err := m.s.Uninstall(); return err }} {
+	for _, do := range []func() error{m.service.Install, m.service.Start, stop, m.service.Restart,
+		func() error { _, err := m.service.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
 			t.Errorf("got %v", err)
 		}
 	}
 	expect(t, "asked", m.takeCalls(), nil)
-	m.s.uid = 0
-	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
+	m.service.uid = 0
+	if err := errors.Join(m.service.Start(), m.service.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
 	expect(t, "asked as root", m.takeCalls(), []string{"systemctl start queuectl.service",
 		"systemctl restart queuectl.service", "systemctl stop queuectl.service"})
-	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
+	if err := m.service.Stop(true); !errors.Is(err, queue.ErrInvalid) ||
+		!strings.Contains(err.Error(), "service restart") {
 		t.Errorf("stopped, but not its jobs: got %v", err)
 	}
 	expect(t, "asked to keep jobs", m.takeCalls(), nil)

@@ -5,7 +5,7 @@ package install
 import "github.com/queuectl/queuectl/queue"
 
 // Start starts the service.
-func (s *Service) Start() error { return s.act("start") }
+func (s *Service) Start() error { return s.controlIfAllowed("start") }
 
 // Stop stops the service and its jobs. The jobs finish or return to the queue. With systemd, the next client
 // that connects to the socket starts the service again.
@@ -14,13 +14,13 @@ func (s *Service) Stop(keepJobs bool) error {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
 			"would start it again immediately; use: queuectl service restart")
 	}
-	return s.act("stop")
+	return s.controlIfAllowed("stop")
 }
 
 // Restart restarts the service. Jobs continue to run.
-func (s *Service) Restart() error { return s.act("restart") }
+func (s *Service) Restart() error { return s.controlIfAllowed("restart") }
 
-// act controls the service with a verb of systemctl, if it is registered and the caller may do that.
-func (s *Service) act(verb string) error {
+// controlIfAllowed controls the service with a verb of systemctl, if it is registered and the caller may do that.
+func (s *Service) controlIfAllowed(verb string) error {
 	return s.runIfAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.control(verb) })
 }

@@ -32,20 +32,20 @@ const adminOnlyMessage = "only an administrator can %s the system's service; in 
 // starts when the user logs on and ends when the user logs off.
 type Service struct {
 	Options
-	unit       kardianos.Service
-	open       func() (serviceEntry, error) // opens the service in the service manager
-	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
-	checkTrust func(program string) error   // returns an error if other accounts could replace a program
-	profile    func(sid string) error       // removes an account's profile
-	elevated   bool                         // the caller has the rights of an administrator
+	unit              kardianos.Service
+	openService       func() (serviceEntry, error) // opens the service in the service manager
+	secureStateDir    func(dir, file string) error // creates the state directory, or restricts the access to it
+	checkProgramTrust func(program string) error   // returns an error if other accounts could replace a program
+	removeProfile     func(sid string) error       // removes an account's profile
+	isElevated        bool                         // the caller has the rights of an administrator
 
-	addSource, removeSource func(name string) error // add and remove an event log source
+	addEventSource, removeEventSource func(name string) error // add and remove an event log source
 
 	// Copies of the runner program are in a directory next to the program. installRunner adds a copy of the
-	// current version. tidyRunners removes the copies of other versions that are not running. removeRunners
+	// current version. removeUnusedRunners removes the copies of other versions that are not running. removeRunners
 	// removes all copies.
-	installRunner, removeRunners func(client string) error
-	tidyRunners                  func(client string)
+	installRunner, removeRunners func(clientPath string) error
+	removeUnusedRunners          func(clientPath string)
 
 	// These functions handle the command that Windows runs when this user logs on. logonCommand returns "" if
 	// Windows runs no such command.
@@ -57,10 +57,10 @@ type Service struct {
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, secure: secureStateDir, checkTrust: checkProgramTrust, profile: removeProfile,
-		elevated:  windows.GetCurrentProcessToken().IsElevated(),
-		addSource: addEventSource, removeSource: eventlog.Remove,
-		installRunner: installRunner, tidyRunners: tidyRunners, removeRunners: removeRunners,
+		Options: o, secureStateDir: secureStateDir, checkProgramTrust: checkProgramTrust, removeProfile: removeProfile,
+		isElevated:     windows.GetCurrentProcessToken().IsElevated(),
+		addEventSource: addEventSource, removeEventSource: eventlog.Remove,
+		installRunner: installRunner, removeUnusedRunners: removeUnusedRunners, removeRunners: removeRunners,
 		logonCommand: osservice.UserServiceCommand, setLogonCommand: setLogonCommand, removeLogonCommand: removeLogonCommand,
 	}
 	var err error
@@ -72,7 +72,7 @@ func New(o Options) (*Service, error) {
 		Executable:  o.Program,
 		Arguments:   o.arguments(),
 	})
-	s.open = s.openEntry
+	s.openService = s.openEntry
 	return s, err
 }
 
@@ -88,7 +88,7 @@ func (s *Service) IsRegistered() bool {
 		line, err := s.logonCommand()
 		return err == nil && line != ""
 	}
-	e, err := s.open()
+	e, err := s.openService()
 	if err == nil {
 		e.Close()
 	}
@@ -101,11 +101,11 @@ func (s *Service) Install() error {
 	if s.User {
 		return s.installUserService()
 	}
-	if err := s.checkAllowed("install", s.elevated); err != nil {
+	if err := s.checkAllowed("install", s.isElevated); err != nil {
 		return err
 	}
 	for _, program := range []string{s.Program, s.Client} {
-		if err := s.checkTrust(program); err != nil {
+		if err := s.checkProgramTrust(program); err != nil {
 			return err
 		}
 	}
@@ -117,7 +117,7 @@ func (s *Service) Install() error {
 		}
 		// Restrict the directory before the registration. Otherwise Windows could start the service with files
 		// of another user.
-	} else if err := s.secure(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
+	} else if err := s.secureStateDir(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (s *Service) commandLine() string {
 // updateRegistration makes a registered service start this program. changed reports whether its command was
 // different before.
 func (s *Service) updateRegistration() (changed bool, err error) {
-	e, err := s.open()
+	e, err := s.openService()
 	if err != nil {
 		return false, err
 	}
@@ -163,10 +163,10 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 // source, the time that it gets before a shutdown, a SID for access lists, and few privileges. It may be called
 // again.
 func (s *Service) Configure() error {
-	if err := s.checkAllowed("prepare", s.elevated); err != nil {
+	if err := s.checkAllowed("prepare", s.isElevated); err != nil {
 		return err
 	}
-	e, err := s.open()
+	e, err := s.openService()
 	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
 		return s.NotRegisteredError()
 	}
@@ -174,7 +174,7 @@ func (s *Service) Configure() error {
 		return err
 	}
 	defer e.Close()
-	if err := s.secure(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
+	if err := s.secureStateDir(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -186,7 +186,7 @@ func (s *Service) Configure() error {
 			ignoreUnsupported(e.setPreshutdownTimeout(preshutdownTimeout))),
 		cannotDo("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
 		cannotDo("configure the service's privileges", ignoreUnsupported(e.setPrivilege(keptPrivilege))),
-		cannotDo("configure the event log source", s.addSource(Name)),
+		cannotDo("configure the event log source", s.addEventSource(Name)),
 	)
 }
 
@@ -235,22 +235,22 @@ func ignoreUnsupported(err error) error {
 // RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be undone. It
 // leaves those that are still running for the next upgrade.
 func (s *Service) RemoveOldRunners() error {
-	if err := s.checkAllowed("prepare --tidy", s.elevated); err != nil {
+	if err := s.checkAllowed("prepare --tidy", s.isElevated); err != nil {
 		return err
 	}
-	s.tidyRunners(s.Client)
+	s.removeUnusedRunners(s.Client)
 	return nil
 }
 
 // UndoConfigure removes what Configure has created outside the service's directory and the service manager. It
 // also removes what Windows has created for the service's account.
 func (s *Service) UndoConfigure() error {
-	if err := s.checkAllowed("prepare --undo", s.elevated); err != nil {
+	if err := s.checkAllowed("prepare --undo", s.isElevated); err != nil {
 		return err
 	}
 	programs := s.removeRunners(s.Client)
-	profile := s.profile(accounts.ServiceSID(Name))
-	source := s.removeSource(Name)
+	profile := s.removeProfile(accounts.ServiceSID(Name))
+	source := s.removeEventSource(Name)
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
@@ -264,7 +264,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	if s.User {
 		return s.uninstallUserService()
 	}
-	if err := s.checkAllowed("uninstall", s.elevated); err != nil {
+	if err := s.checkAllowed("uninstall", s.isElevated); err != nil {
 		return true, err
 	}
 	if wasRegistered = s.IsRegistered(); wasRegistered {
@@ -283,9 +283,9 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 // Start starts the service. It returns when the service accepts connections.
 func (s *Service) Start() error {
 	if s.User {
-		return s.act("start", s.Direct.Start)
+		return s.controlIfAllowed("start", s.Direct.Start)
 	}
-	return s.act("start", func() error {
+	return s.controlIfAllowed("start", func() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
@@ -302,9 +302,9 @@ func (s *Service) Start() error {
 // service adopts them. A service that exits normally is not restarted by the service manager.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
-		return s.act("stop", func() error { return s.stopUserService(keepJobs) })
+		return s.controlIfAllowed("stop", func() error { return s.stopUserService(keepJobs) })
 	}
-	return s.act("stop", func() error {
+	return s.controlIfAllowed("stop", func() error {
 		if keepJobs && s.IsRunning() {
 			if err := s.Direct.Stop(true); err != nil {
 				return err
@@ -318,9 +318,9 @@ func (s *Service) Stop(keepJobs bool) error {
 // Restart restarts the service. Its jobs continue to run if the service answers.
 func (s *Service) Restart() error {
 	if s.User {
-		return s.act("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
+		return s.controlIfAllowed("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
 	}
-	return s.act("restart", func() error {
+	return s.controlIfAllowed("restart", func() error {
 		if s.IsRunning() && s.Direct.Stop(true) != nil {
 			if err := s.stop(); err != nil {
 				return err
@@ -335,7 +335,7 @@ func (s *Service) Restart() error {
 
 // stop stops the service through the service manager and waits until it has stopped.
 func (s *Service) stop() error {
-	e, err := s.open()
+	e, err := s.openService()
 	if err != nil {
 		return err
 	}
@@ -348,9 +348,9 @@ func (s *Service) stop() error {
 	return s.waitForState(svc.Stopped)
 }
 
-// act calls do() if the service is registered and the caller may control it.
-func (s *Service) act(verb string, do func() error) error {
-	return s.Options.runIfAllowed(verb, s.elevated, s.IsRegistered(), do)
+// controlIfAllowed calls do() if the service is registered and the caller may control it.
+func (s *Service) controlIfAllowed(verb string, do func() error) error {
+	return s.Options.runIfAllowed(verb, s.isElevated, s.IsRegistered(), do)
 }
 
 // pollInterval is how often waitForState queries a starting or stopping service. stallTimeout is how long such
@@ -363,7 +363,7 @@ const (
 // waitForState waits until the service is in the wanted state. If a service that should run has stopped, waitForState
 // returns the reason.
 func (s *Service) waitForState(want svc.State) error {
-	e, err := s.open()
+	e, err := s.openService()
 	if err != nil {
 		return err
 	}
@@ -406,7 +406,7 @@ func (s *Service) IsRunning() bool {
 	if s.User {
 		return s.Direct.IsAnswering()
 	}
-	e, err := s.open()
+	e, err := s.openService()
 	// Only users who are logged on at the machine itself may query the service manager. For other users,
 	// connect to the service instead.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {

@@ -25,10 +25,10 @@ import (
 )
 
 // expect fails the test if two lists differ. Its error begins with the given text.
-func expect(t *testing.T, what string, got []string, want ...string) {
+func expect(t *testing.T, errorPrefix string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: got %q, want %q", what, got, want)
+		t.Errorf("%s: got %q, want %q", errorPrefix, got, want)
 	}
 }
 
@@ -38,25 +38,26 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
-		m.slow = 20
-		if err := m.s.Install(); err != nil || m.state != svc.Running {
+		m.slowQueries = 20
+		if err := m.service.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
 		expect(t, "first", m.takeCalls(), "secure", "install", "secure", "runner client", "source", "start", "tidy client")
-		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
-			t.Errorf("got %s\nwant %s", m.line, want)
+		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl ` +
+			`--socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.commandLine != want {
+			t.Errorf("got %s\nwant %s", m.commandLine, want)
 		}
-		if err := m.s.Install(); err != nil {
+		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, "again", m.takeCalls(), "secure", "runner client", "source", "start", "tidy client")
-		m.s.Program = `C:\q.exe`
-		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
-			t.Fatal(m.line, err)
+		m.service.Program = `C:\q.exe`
+		if err := m.service.Install(); err != nil || !strings.HasPrefix(m.commandLine, `C:\q.exe serve --service `) {
+			t.Fatal(m.commandLine, err)
 		}
 		expect(t, "another program", m.takeCalls(), "command", "secure", "runner client", "source", "end", "keep jobs",
 			"start", "tidy client")
-		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
+		if was, err := m.service.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
 		profile := "no profile S-1-5-80-" // the number of the account follows
@@ -65,13 +66,13 @@ func TestInstall(t *testing.T) {
 			got[i] = what[:min(len(what), len(profile))]
 		}
 		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
-		m.profile = windows.ERROR_SHARING_VIOLATION
-		if err := m.s.UndoConfigure(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(),
-			Account) {
+		m.profileErr = windows.ERROR_SHARING_VIOLATION
+		if err := m.service.UndoConfigure(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) ||
+			!strings.Contains(err.Error(), Account) {
 			t.Errorf("a profile that cannot be removed: %v", err)
 		}
-		m.profile = nil
-		if was, err := m.s.Uninstall(); was || err != nil {
+		m.profileErr = nil
+		if was, err := m.service.Uninstall(); was || err != nil {
 			t.Errorf("uninstalled twice: %v, %v", was, err)
 		}
 	})
@@ -82,11 +83,11 @@ func TestInstall(t *testing.T) {
 // jobs have a privilege to act as another account.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
-	if err := m.s.Configure(); !errors.Is(err, queue.ErrNotFound) {
+	if err := m.service.Configure(); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("not registered: %v", err)
 	}
 	m.registered = true
-	if err := m.s.Configure(); err != nil {
+	if err := m.service.Configure(); err != nil {
 		t.Fatal(err)
 	}
 	var want []mgr.RecoveryAction
@@ -94,9 +95,10 @@ func TestPrepare(t *testing.T) {
 		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
 	}
 	expect(t, "privileges", []string{m.privilege}, "SeChangeNotifyPrivilege")
-	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute ||
-		m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
-		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
+	if !slices.Equal(m.recoveryActions, want) || m.resetSeconds != 86400 || !m.actsOnNonCrash ||
+		m.preshutdownTimeout != 3*time.Minute || m.sidType != windows.SERVICE_SID_TYPE_UNRESTRICTED {
+		t.Errorf("got %v, %d, %v, %v, %d", m.recoveryActions, m.resetSeconds, m.actsOnNonCrash,
+			m.preshutdownTimeout, m.sidType)
 	}
 }
 
@@ -105,19 +107,19 @@ func TestPrepare(t *testing.T) {
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
-		m.registered, m.exit = true, 78
-		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") ||
+		m.registered, m.exitCode = true, 78
+		if err := m.service.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") ||
 			!strings.Contains(err.Error(), "service.log") {
 			t.Errorf("got %v", err)
 		}
-		m.refuses = windows.ERROR_SERVICE_LOGON_FAILED
-		if err := m.s.Start(); err == nil || !strings.Contains(err.Error(), "1069") ||
+		m.startErr = windows.ERROR_SERVICE_LOGON_FAILED
+		if err := m.service.Start(); err == nil || !strings.Contains(err.Error(), "1069") ||
 			!strings.Contains(err.Error(), "secpol.msc") {
 			t.Errorf("got %v", err)
 		}
-		m.refuses = nil
+		m.startErr = nil
 		m.hangs = true
-		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
+		for _, do := range []func() error{m.service.Start, func() error { return m.service.Stop(false) }} {
 			began := time.Now()
 			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") ||
 				time.Since(began) > stallTimeout+time.Second {
@@ -132,26 +134,26 @@ func TestFailuresAreReported(t *testing.T) {
 func TestJobsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
-		for _, do := range []func() error{m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }} {
+		for _, do := range []func() error{m.service.Start, m.service.Restart, func() error { return m.service.Stop(true) }} {
 			if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
 				t.Errorf("not registered: %v", err)
 			}
 		}
 		m.registered, m.state = true, svc.Running
-		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+		if err := m.service.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
 		expect(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
-		if err := m.s.Stop(true); err != nil || m.state != svc.Stopped {
+		if err := m.service.Stop(true); err != nil || m.state != svc.Stopped {
 			t.Error(m.state, err)
 		}
 		expect(t, "stopped", m.takeCalls(), "end", "keep jobs")
-		if err := errors.Join(m.s.Stop(true), m.s.Stop(false)); err != nil {
+		if err := errors.Join(m.service.Stop(true), m.service.Stop(false)); err != nil {
 			t.Errorf("stopped twice: %v", err)
 		}
 		m.takeCalls()
 		m.state, m.ignoresStop = svc.Running, true
-		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+		if err := m.service.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
 		expect(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
@@ -161,10 +163,10 @@ func TestJobsAreKept(t *testing.T) {
 // Without elevation, a command does nothing. Its error says how to run it elevated.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
-	m.registered, m.s.elevated = true, false
-	for _, do := range []func() error{m.s.Install, m.s.Configure, m.s.RemoveOldRunners, m.s.UndoConfigure, m.s.Start,
-		m.s.Restart,
-		func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
+	m.registered, m.service.isElevated = true, false
+	for _, do := range []func() error{m.service.Install, m.service.Configure, m.service.RemoveOldRunners,
+		m.service.UndoConfigure, m.service.Start, m.service.Restart,
+		func() error { return m.service.Stop(true) }, func() error { _, err := m.service.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
 			t.Errorf("got %v", err)
 		}
@@ -175,25 +177,27 @@ func TestElevation(t *testing.T) {
 // A user's own service starts at logon. The commands for the system's service control it too.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
-	m.s.elevated = false
-	if err := m.s.Start(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install --user") {
+	m.service.isElevated = false
+	if err := m.service.Start(); !errors.Is(err, queue.ErrNotFound) ||
+		!strings.Contains(err.Error(), "service install --user") {
 		t.Errorf("not registered: %v", err)
 	}
-	if was, err := m.s.Uninstall(); was || err != nil {
+	if was, err := m.service.Uninstall(); was || err != nil {
 		t.Errorf("uninstalled nothing: %v, %v", was, err)
 	}
-	if err := m.s.Install(); err != nil || !m.s.IsRegistered() || !m.s.IsRunning() {
+	if err := m.service.Install(); err != nil || !m.service.IsRegistered() || !m.service.IsRunning() {
 		t.Errorf("installed: %v", err)
 	}
-	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.run != want {
-		t.Errorf("at logon: got %s, want %s", m.run, want)
+	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.logonCommand != want {
+		t.Errorf("at logon: got %s, want %s", m.logonCommand, want)
 	}
 	expect(t, "installed", m.takeCalls(), "begin")
-	if err := errors.Join(m.s.Restart(), m.s.Stop(false), m.s.Stop(false), m.s.Start()); err != nil {
+	if err := errors.Join(m.service.Restart(), m.service.Stop(false), m.service.Stop(false),
+		m.service.Start()); err != nil {
 		t.Error(err)
 	}
 	expect(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
-	if was, err := m.s.Uninstall(); !was || err != nil || m.s.IsRegistered() {
+	if was, err := m.service.Uninstall(); !was || err != nil || m.service.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
 	expect(t, "uninstalled", m.takeCalls(), "end")
@@ -267,7 +271,7 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 }
 
 // wantAccess checks that a security descriptor equals stateDirDescriptor.
-func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
+func wantAccess(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTOR) {
 	t.Helper()
 	owner, _, err1 := sd.Owner()
 	dacl, _, err2 := sd.DACL()
@@ -275,7 +279,7 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
-	var in []string
+	var entrySIDs []string
 	for i := range uint32(dacl.AceCount) {
 		var ace *windows.ACCESS_ALLOWED_ACE
 		if err := windows.GetAce(dacl, i, &ace); err != nil {
@@ -283,13 +287,13 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 		}
 		if below := uint8(windows.OBJECT_INHERIT_ACE | windows.CONTAINER_INHERIT_ACE); ace.Header.AceFlags != below ||
 			ace.Mask != 0x1f01ff {
-			t.Errorf("%s: entry %d is %+v", what, i, ace)
+			t.Errorf("%s: entry %d is %+v", errorPrefix, i, ace)
 		}
-		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
+		entrySIDs = append(entrySIDs, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
 	}
-	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) ||
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(entrySIDs, want) ||
 		control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
-		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
+		t.Errorf("%s: lets in %v, control %x, of %s; want %v", errorPrefix, entrySIDs, control, owner, want)
 	}
 }
 
@@ -310,7 +314,7 @@ func TestServiceManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.elevated || s.IsRegistered() {
+	if !s.isElevated || s.IsRegistered() {
 		skip.Missing(t, "administrator", "needs an elevated prompt, and no service of that name; "+
 			".ci/run runs it under Wine as an administrator")
 	}
@@ -372,17 +376,17 @@ func checkPreparedService(t *testing.T) {
 		!strings.EqualFold(c.ServiceStartName, Account) {
 		t.Errorf("configured: %+v", c)
 	}
-	var ms, need uint32
-	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)),
-		4, &need); err != nil || ms != 180_000 {
-		t.Errorf("time before shutdown: %d ms, %v", ms, err)
+	var timeoutMs, neededBytes uint32
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO,
+		(*byte)(unsafe.Pointer(&timeoutMs)), 4, &neededBytes); err != nil || timeoutMs != 180_000 {
+		t.Errorf("time before shutdown: %d ms, %v", timeoutMs, err)
 	}
 	var info struct {
-		names *uint16
-		room  [256]uint16
+		names      *uint16
+		nameBuffer [256]uint16
 	}
 	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
-		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil ||
+		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &neededBytes); err != nil || info.names == nil ||
 		windows.UTF16PtrToString(info.names) != keptPrivilege {
 		t.Errorf("privileges: %v", err)
 	}
@@ -431,10 +435,10 @@ func (idleService) Execute(_ []string, requests <-chan svc.ChangeRequest, status
 }
 
 // copySelf copies this test program.
-func copySelf(t *testing.T, to string) {
+func copySelf(t *testing.T, destPath string) {
 	self, err := os.Executable()
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o755)
+		err = os.MkdirAll(filepath.Dir(destPath), 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -444,7 +448,7 @@ func copySelf(t *testing.T, to string) {
 		t.Fatal(err)
 	}
 	defer from.Close()
-	f, err := os.Create(to)
+	f, err := os.Create(destPath)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,13 +35,13 @@ func (o Options) adaptedFile(name string) string {
 		"@STATE_HOME@", filepath.Dir(o.Paths.StateDir),
 		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Paths.SettingsFile)),
 		"@PROGRAM@", o.Program,
-		"@ARGUMENTS@", o.arguments(),
+		"@ARGUMENTS@", o.serveArgumentsXML(),
 	).Replace(string(raw))
 }
 
-// arguments returns the arguments of "queuectld serve" as XML for launchd's file. The user's own service needs
-// no arguments, because it uses the default paths.
-func (o Options) arguments() string {
+// serveArgumentsXML returns the arguments of "queuectld serve" as XML for launchd's file. The user's own service
+// needs no arguments, because it uses the default paths.
+func (o Options) serveArgumentsXML() string {
 	if o.User {
 		return ""
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// system and own select the system's service and a user's own service.
+// systemOptions and userOptions select the system's service and a user's own service.
 var (
-	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
+	systemOptions = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
 		Paths: config.Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
 			SettingsFile: "/etc/queuectl/queuectl.toml"}}
-	own = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
+	userOptions = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
 		Paths: config.Paths{StateDir: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
 			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
@@ -28,9 +28,9 @@ var (
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
-		packages := Options{Program: packagedProgram, Client: packagedClient, Paths: system.Paths}.adaptedFile(name)
-		here := system.adaptedFile(name)
-		if got := strings.NewReplacer(system.Program, packagedProgram, system.Client,
+		packages := Options{Program: packagedProgram, Client: packagedClient, Paths: systemOptions.Paths}.adaptedFile(name)
+		here := systemOptions.adaptedFile(name)
+		if got := strings.NewReplacer(systemOptions.Program, packagedProgram, systemOptions.Client,
 			packagedClient).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
@@ -42,7 +42,7 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 
 // adaptedFile leaves no placeholders in the files for the system's service and a user's.
 func TestFilesAreFilledIn(t *testing.T) {
-	for _, o := range []Options{system, own} {
+	for _, o := range []Options{systemOptions, userOptions} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
 			"user/queuectl-runner.socket", "launchd.plist"} {
 			text := o.adaptedFile(name)
@@ -53,7 +53,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 			}
 		}
 	}
-	unit := own.adaptedFile("user/queuectl.service")
+	unit := userOptions.adaptedFile("user/queuectl.service")
 	for _, line := range []string{
 		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
 		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
@@ -71,9 +71,9 @@ func TestLaunchdFile(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		{system, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket",
+		{systemOptions, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket",
 			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
-		{own, []string{"queuectl", "/home/eve/queuectld", "serve"}},
+		{userOptions, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
 		d := xml.NewDecoder(strings.NewReader(c.o.adaptedFile("launchd.plist")))
 		var got []string
@@ -105,12 +105,12 @@ func TestLaunchdFile(t *testing.T) {
 
 // A path is rejected if it contains characters that have a meaning in a unit.
 func TestPathsThatUnitsCannotContain(t *testing.T) {
-	if err := system.checkPlainPaths(); err != nil {
+	if err := systemOptions.checkPlainPaths(); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
 		"/opt/$HOME", "/opt/é"} {
-		o := system
+		o := systemOptions
 		o.Program = path
 		if err := o.checkPlainPaths(); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%q: got %v, want it refused", path, err)

@@ -24,7 +24,7 @@ func growStack() {
 	if zeroIndex == 0 {
 		return
 	}
-	var room [frameBytes]byte
-	room[zeroIndex] = 1
-	zeroIndex = int(room[zeroIndex/2])
+	var padding [frameBytes]byte
+	padding[zeroIndex] = 1
+	zeroIndex = int(padding[zeroIndex/2])
 }

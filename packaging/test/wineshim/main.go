@@ -13,16 +13,16 @@ import (
 
 const (
 	// The library has one function. It forwards calls to the target, a function of Wine.
-	library  = "bcryptprimitives.dll"
-	function = "ProcessPrng"
-	target   = "advapi32.SystemFunction036"
+	libraryName   = "bcryptprimitives.dll"
+	functionName  = "ProcessPrng"
+	forwardTarget = "advapi32.SystemFunction036"
 
-	// page is the alignment in memory. The headers take one page, and the section begins at the
+	// pageBytes is the alignment in memory. The headers take one page, and the section begins at the
 	// second page.
-	page = 0x1000
-	// sector is the alignment in the file. The headers take one sector, and the section begins at
+	pageBytes = 0x1000
+	// sectorBytes is the alignment in the file. The headers take one sector, and the section begins at
 	// the second sector.
-	sector = 0x200
+	sectorBytes = 0x200
 )
 
 func main() {
@@ -30,38 +30,38 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: wineshim FILE")
 		os.Exit(2)
 	}
-	if err := os.WriteFile(os.Args[1], dll(), 0o644); err != nil {
+	if err := os.WriteFile(os.Args[1], buildDLL(), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "wineshim:", err)
 		os.Exit(1)
 	}
 }
 
-// dll returns the content of the file: headers in the first sector, exports in the second.
-func dll() []byte {
-	exports := exports()
+// buildDLL returns the content of the file: headers in the first sector, exports in the second.
+func buildDLL() []byte {
+	exports := exportTable()
 	size := uint32(len(exports))
 	var out bytes.Buffer
 	dos := [64]byte{0: 'M', 1: 'Z', 60: 64} // the PE header follows immediately
 	optional := pe.OptionalHeader64{
 		Magic:                 0x20b,
-		SizeOfInitializedData: sector,
+		SizeOfInitializedData: sectorBytes,
 		ImageBase:             0x180000000,
-		SectionAlignment:      page,
-		FileAlignment:         sector,
+		SectionAlignment:      pageBytes,
+		FileAlignment:         sectorBytes,
 		// Version 10 is Windows 10, the oldest version that Go supports.
 		MajorOperatingSystemVersion: 10,
 		MajorSubsystemVersion:       10,
-		SizeOfImage:                 2 * page,
-		SizeOfHeaders:               sector,
+		SizeOfImage:                 2 * pageBytes,
+		SizeOfHeaders:               sectorBytes,
 		Subsystem:                   pe.IMAGE_SUBSYSTEM_WINDOWS_CUI,
 		DllCharacteristics:          pe.IMAGE_DLLCHARACTERISTICS_NX_COMPAT,
 		SizeOfStackReserve:          1 << 20,
-		SizeOfStackCommit:           page,
+		SizeOfStackCommit:           pageBytes,
 		SizeOfHeapReserve:           1 << 20,
-		SizeOfHeapCommit:            page,
+		SizeOfHeapCommit:            pageBytes,
 		NumberOfRvaAndSizes:         16,
 	}
-	optional.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_EXPORT] = pe.DataDirectory{VirtualAddress: page, Size: size}
+	optional.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_EXPORT] = pe.DataDirectory{VirtualAddress: pageBytes, Size: size}
 	for _, header := range []any{
 		dos,
 		[4]byte{'P', 'E'},
@@ -75,55 +75,55 @@ func dll() []byte {
 		pe.SectionHeader32{
 			Name:             [8]uint8([]byte(".rdata\x00\x00")),
 			VirtualSize:      size,
-			VirtualAddress:   page,
-			SizeOfRawData:    sector,
-			PointerToRawData: sector,
+			VirtualAddress:   pageBytes,
+			SizeOfRawData:    sectorBytes,
+			PointerToRawData: sectorBytes,
 			Characteristics:  pe.IMAGE_SCN_CNT_INITIALIZED_DATA | pe.IMAGE_SCN_MEM_READ,
 		},
 	} {
-		put(&out, header)
+		appendValue(&out, header)
 	}
-	out.Write(make([]byte, sector-out.Len()))
+	out.Write(make([]byte, sectorBytes-out.Len()))
 	out.Write(exports)
-	out.Write(make([]byte, 2*sector-out.Len()))
+	out.Write(make([]byte, 2*sectorBytes-out.Len()))
 	return out.Bytes()
 }
 
-// exports returns the export table, which contains one function. The address of that function is inside the
+// exportTable returns the export table, which contains one function. The address of that function is inside the
 // table itself, which makes the loader forward calls. The text at that address names the function that
 // receives the calls.
-func exports() []byte {
+func exportTable() []byte {
 	type directory struct {
-		_                           [12]byte
-		Name, Base, Functions       uint32
-		Names                       uint32
-		AtFunctions, AtNames, AtOrd uint32
+		_                                               [12]byte
+		Name, Base, FunctionCount                       uint32
+		NameCount                                       uint32
+		FunctionsAddress, NamesAddress, OrdinalsAddress uint32
 	}
 	type tables struct {
 		Function, Name uint32
 		Ordinal, _     uint16
 	}
-	first := uint32(page + binary.Size(directory{}))
+	first := uint32(pageBytes + binary.Size(directory{}))
 	texts := first + uint32(binary.Size(tables{}))
-	nameAddress := func(before ...string) uint32 {
+	nameAddress := func(textsBefore ...string) uint32 {
 		address := texts
-		for _, text := range before {
+		for _, text := range textsBefore {
 			address += uint32(len(text)) + 1
 		}
 		return address
 	}
 	var out bytes.Buffer
-	put(&out, directory{
-		Name: nameAddress(), Base: 1, Functions: 1, Names: 1,
-		AtFunctions: first, AtNames: first + 4, AtOrd: first + 8,
+	appendValue(&out, directory{
+		Name: nameAddress(), Base: 1, FunctionCount: 1, NameCount: 1,
+		FunctionsAddress: first, NamesAddress: first + 4, OrdinalsAddress: first + 8,
 	})
-	put(&out, tables{Function: nameAddress(library, function), Name: nameAddress(library)})
-	out.WriteString(library + "\x00" + function + "\x00" + target + "\x00")
+	appendValue(&out, tables{Function: nameAddress(libraryName, functionName), Name: nameAddress(libraryName)})
+	out.WriteString(libraryName + "\x00" + functionName + "\x00" + forwardTarget + "\x00")
 	return out.Bytes()
 }
 
-// put appends a value in the encoding of the file format.
-func put(out *bytes.Buffer, value any) {
+// appendValue appends a value in the encoding of the file format.
+func appendValue(out *bytes.Buffer, value any) {
 	if err := binary.Write(out, binary.LittleEndian, value); err != nil {
 		panic(err) // binary.Write fails only for a value without a fixed size
 	}

@@ -44,25 +44,25 @@ func (s *Store) runHook(ctx context.Context, c Call) error {
 	return nil
 }
 
-// call calls the hook, executes do and calls the hook again.
-func call[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
-	var none T
+// call calls the hook, executes action and calls the hook again.
+func call[T any](ctx context.Context, s *Store, method string, arg any, action func() (T, error)) (T, error) {
+	var zero T
 	if err := s.runHook(ctx, Call{method, arg, false}); err != nil {
-		return none, err
+		return zero, err
 	}
-	v, err := do()
+	v, err := action()
 	if err != nil {
 		return v, err
 	}
 	if err := s.runHook(ctx, Call{method, arg, true}); err != nil {
-		return none, err
+		return zero, err
 	}
 	return v, nil
 }
 
 // callErr is like call for methods that return only an error.
-func callErr(ctx context.Context, s *Store, method string, arg any, do func() error) error {
-	_, err := call(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
+func callErr(ctx context.Context, s *Store, method string, arg any, action func() error) error {
+	_, err := call(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, action() })
 	return err
 }
 
@@ -82,8 +82,8 @@ func (s *Store) AbortBatch(ctx context.Context, uid int, batch string) error {
 }
 
 // ApplyBatch implements store.Store.
-func (s *Store) ApplyBatch(ctx context.Context, batch int64) (bool, error) {
-	return call(ctx, s, "ApplyBatch", batch, func() (bool, error) { return s.Store.ApplyBatch(ctx, batch) })
+func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (bool, error) {
+	return call(ctx, s, "ApplyBatch", batchNumber, func() (bool, error) { return s.Store.ApplyBatch(ctx, batchNumber) })
 }
 
 // Change implements store.Store.
@@ -107,8 +107,8 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (store.Grant, erro
 }
 
 // Await implements store.Store.
-func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	return call(ctx, s, "Await", want, func() ([]queue.Job, error) { return s.Store.Await(ctx, want) })
+func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	return call(ctx, s, "Await", maxJobs, func() ([]queue.Job, error) { return s.Store.Await(ctx, maxJobs) })
 }
 
 // Parents implements store.Store.
@@ -144,10 +144,9 @@ func (s *Store) GetFull(ctx context.Context, id string) (queue.Job, error) {
 }
 
 // History implements store.Store.
-func (s *Store) History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error) {
+func (s *Store) History(ctx context.Context, seq int64, beforeNumber, limit int) ([]queue.Attempt, error) {
 	return call(ctx, s, "History", seq, func() ([]queue.Attempt, error) {
-		return s.Store.History(ctx, seq, before,
-			limit)
+		return s.Store.History(ctx, seq, beforeNumber, limit)
 	})
 }
 
@@ -173,8 +172,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 
 // WaitReasons implements store.Store.
 func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
-	return call(ctx, s, "WaitReasons", seqs, func() (map[int64][]store.WaitReason,
-		error) {
+	return call(ctx, s, "WaitReasons", seqs, func() (map[int64][]store.WaitReason, error) {
 		return s.Store.WaitReasons(ctx, seqs)
 	})
 }
@@ -186,8 +184,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (store.Simulation, error) {
 
 // BestWaitingPriority implements store.Store.
 func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (store.WaitingPriority, error) {
-	return call(ctx, s, "BestWaitingPriority", uid, func() (store.WaitingPriority,
-		error) {
+	return call(ctx, s, "BestWaitingPriority", uid, func() (store.WaitingPriority, error) {
 		return s.Store.BestWaitingPriority(ctx, uid)
 	})
 }
@@ -213,8 +210,8 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (store.Screen,
 }
 
 // Events implements store.Store.
-func (s *Store) Events(ctx context.Context, after int64, limit int) ([]queue.Event, error) {
-	return call(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })
+func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error) {
+	return call(ctx, s, "Events", afterSeq, func() ([]queue.Event, error) { return s.Store.Events(ctx, afterSeq, limit) })
 }
 
 // Stats implements store.Store.
@@ -228,8 +225,8 @@ func (s *Store) Settings(ctx context.Context) ([]store.Setting, error) {
 }
 
 // SetSetting implements store.Store.
-func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
-	return callErr(ctx, s, "SetSetting", set, func() error { return s.Store.SetSetting(ctx, set) })
+func (s *Store) SetSetting(ctx context.Context, setting store.Setting) error {
+	return callErr(ctx, s, "SetSetting", setting, func() error { return s.Store.SetSetting(ctx, setting) })
 }
 
 // SetOrder implements store.Store.
@@ -258,8 +255,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 }
 
 // Gates implements store.Store.
-func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return call(ctx, s, "Gates", uid, func() ([]store.GateState, error) { return s.Store.Gates(ctx, uid, after) })
+func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
+	return call(ctx, s, "Gates", uid, func() ([]store.GateState, error) { return s.Store.Gates(ctx, uid, afterGate) })
 }
 
 // SetHooks implements store.Store.
@@ -278,8 +275,8 @@ func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
 }
 
 // Purge implements store.Store.
-func (s *Store) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (int, error) {
-	return call(ctx, s, "Purge", ended.States, func() (int, error) { return s.Store.Purge(ctx, ended, limit, by) })
+func (s *Store) Purge(ctx context.Context, filter store.EndedFilter, limit int, byUID *int) (int, error) {
+	return call(ctx, s, "Purge", filter.States, func() (int, error) { return s.Store.Purge(ctx, filter, limit, byUID) })
 }
 
 // CountEnded implements store.Store.
@@ -289,64 +286,62 @@ func (s *Store) CountEnded(ctx context.Context, ended store.EndedFilter) (int64,
 
 // OwnRetentionQueues implements store.Store.
 func (s *Store) OwnRetentionQueues(ctx context.Context) ([]store.OwnRetentionQueue, error) {
-	return call(ctx, s, "OwnRetentionQueues", nil, func() ([]store.OwnRetentionQueue,
-		error) {
+	return call(ctx, s, "OwnRetentionQueues", nil, func() ([]store.OwnRetentionQueue, error) {
 		return s.Store.OwnRetentionQueues(ctx)
 	})
 }
 
 // TrimJobs implements store.Store.
-func (s *Store) TrimJobs(ctx context.Context, queue string, keep int64, limit int) (bool, error) {
-	return call(ctx, s, "TrimJobs", queue, func() (bool, error) { return s.Store.TrimJobs(ctx, queue, keep, limit) })
+func (s *Store) TrimJobs(ctx context.Context, queue string, maxJobs int64, limit int) (bool, error) {
+	return call(ctx, s, "TrimJobs", queue, func() (bool, error) { return s.Store.TrimJobs(ctx, queue, maxJobs, limit) })
 }
 
 // TrimEvents implements store.Store.
-func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (bool, error) {
-	return call(ctx, s, "TrimEvents", before, func() (bool, error) { return s.Store.TrimEvents(ctx, before, keep) })
+func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEvents int64) (bool, error) {
+	return call(ctx, s, "TrimEvents", beforeTime,
+		func() (bool, error) { return s.Store.TrimEvents(ctx, beforeTime, maxEvents) })
 }
 
 // TrimOutputs implements store.Store.
-func (s *Store) TrimOutputs(ctx context.Context, keep int64) (bool, error) {
-	return call(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
+func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (bool, error) {
+	return call(ctx, s, "TrimOutputs", maxBytes, func() (bool, error) { return s.Store.TrimOutputs(ctx, maxBytes) })
 }
 
 // TrimQueueOutputs implements store.Store.
-func (s *Store) TrimQueueOutputs(ctx context.Context, queue string, keep int64) (bool, error) {
+func (s *Store) TrimQueueOutputs(ctx context.Context, queue string, maxBytes int64) (bool, error) {
 	return call(ctx, s, "TrimQueueOutputs", queue, func() (bool, error) {
-		return s.Store.TrimQueueOutputs(ctx, queue,
-			keep)
+		return s.Store.TrimQueueOutputs(ctx, queue, maxBytes)
 	})
 }
 
 // Disown implements store.Store.
-func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error) {
-	return call(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
+func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (bool, error) {
+	return call(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, ownerName) })
 }
 
 // MarkUnownedOutputs implements store.Store.
 func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error) {
 	return call(ctx, s, "MarkUnownedOutputs", refs, func() ([]string, error) {
-		return s.Store.MarkUnownedOutputs(ctx,
-			refs)
+		return s.Store.MarkUnownedOutputs(ctx, refs)
 	})
 }
 
 // DeletableOutputs implements store.Store.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, error) {
 	return call(ctx, s, "DeletableOutputs", limit, func() ([]string, error) {
-		return s.Store.DeletableOutputs(ctx,
-			limit)
+		return s.Store.DeletableOutputs(ctx, limit)
 	})
 }
 
 // RemovableBytes implements store.Store.
-func (s *Store) RemovableBytes(ctx context.Context, uid int, need int64) (int64, error) {
-	return call(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, need) })
+func (s *Store) RemovableBytes(ctx context.Context, uid int, neededBytes int64) (int64, error) {
+	return call(ctx, s, "RemovableBytes", uid,
+		func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, neededBytes) })
 }
 
 // TrimUserData implements store.Store.
-func (s *Store) TrimUserData(ctx context.Context, uid int, keep int64) (bool, error) {
-	return call(ctx, s, "TrimUserData", uid, func() (bool, error) { return s.Store.TrimUserData(ctx, uid, keep) })
+func (s *Store) TrimUserData(ctx context.Context, uid int, maxBytes int64) (bool, error) {
+	return call(ctx, s, "TrimUserData", uid, func() (bool, error) { return s.Store.TrimUserData(ctx, uid, maxBytes) })
 }
 
 // ForgetDeletedOutputs implements store.Store.
@@ -355,40 +350,41 @@ func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
 }
 
 // Owners implements store.Store.
-func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
 	err = callErr(ctx, s, "Owners", nil, func() (err error) {
-		names, moving, err = s.Store.Owners(ctx)
+		ownerNames, movingUIDs, err = s.Store.Owners(ctx)
 		return err
 	})
-	return names, moving, err
+	return ownerNames, movingUIDs, err
 }
 
 // PutSchedule implements store.Store.
-func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (store.Schedule, error) {
-	return call(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put) })
+func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePut) (store.Schedule, error) {
+	return call(ctx, s, "PutSchedule", request,
+		func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, request) })
 }
 
 // Schedule implements store.Store.
-func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
-	err error) {
+func (s *Store) Schedule(ctx context.Context, name string) (schedule store.Schedule,
+	occurrences []store.OccurrenceRecord, err error) {
 	err = callErr(ctx, s, "Schedule", name, func() (err error) {
-		found, runs, err = s.Store.Schedule(ctx, name)
+		schedule, occurrences, err = s.Store.Schedule(ctx, name)
 		return err
 	})
-	return found, runs, err
+	return schedule, occurrences, err
 }
 
 // Schedules implements store.Store.
-func (s *Store) Schedules(ctx context.Context, after string, limit int) ([]store.Schedule, error) {
-	return call(ctx, s, "Schedules", after, func() ([]store.Schedule,
-		error) {
-		return s.Store.Schedules(ctx, after, limit)
+func (s *Store) Schedules(ctx context.Context, afterName string, limit int) ([]store.Schedule, error) {
+	return call(ctx, s, "Schedules", afterName, func() ([]store.Schedule, error) {
+		return s.Store.Schedules(ctx, afterName, limit)
 	})
 }
 
 // RemoveSchedule implements store.Store.
-func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
-	return callErr(ctx, s, "RemoveSchedule", name, func() error { return s.Store.RemoveSchedule(ctx, name, gen, by) })
+func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
+	return callErr(ctx, s, "RemoveSchedule", name,
+		func() error { return s.Store.RemoveSchedule(ctx, name, generation, byUID) })
 }
 
 // PauseSchedule implements store.Store.
@@ -397,19 +393,18 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 }
 
 // DueSchedules implements store.Store.
-func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
-	err error) {
-	err = callErr(ctx, s, "DueSchedules", boot, func() (err error) {
-		due, next, err = s.Store.DueSchedules(ctx, boot, limit)
+func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (dueSchedules []store.Schedule,
+	untilNext time.Duration, err error) {
+	err = callErr(ctx, s, "DueSchedules", bootID, func() (err error) {
+		dueSchedules, untilNext, err = s.Store.DueSchedules(ctx, bootID, limit)
 		return err
 	})
-	return due, next, err
+	return dueSchedules, untilNext, err
 }
 
 // RunOccurrences implements store.Store.
 func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error) {
 	return call(ctx, s, "RunOccurrences", f, func() (store.OccurrenceResult, error) {
-		return s.Store.RunOccurrences(ctx,
-			f)
+		return s.Store.RunOccurrences(ctx, f)
 	})
 }

@@ -23,32 +23,32 @@ const (
 	maxUserConns       = maxUserReaders + 40 // maximum number of identified connections of one user
 )
 
-// connLimit limits the connections of the page, so that no client can keep other clients out. A connection is
+// connLimiter limits the connections of the page, so that no client can keep other clients out. A connection is
 // unidentified until a request on it has shown which user it belongs to. If there are too many unidentified
-// connections, connLimit closes the oldest of them. If there are too many identified ones, it closes the oldest
+// connections, connLimiter closes the oldest of them. If there are too many identified ones, it closes the oldest
 // connection of the user with the most. Its methods are safe for concurrent use.
-type connLimit struct {
+type connLimiter struct {
 	mu                sync.Mutex
 	unidentifiedConns list.List     // unidentified *pageConn, oldest first; guarded by mu
 	identifiedConns   list.List     // identified *pageConn, oldest first; guarded by mu
-	users             *fair.Limiter // number of identified connections by user
+	userLimiter       *fair.Limiter // counts and limits the identified connections of each user
 	slotFreed         chan struct{} // receives a value when a connection leaves unidentifiedConns
 }
 
-func newConnLimit() *connLimit {
-	return &connLimit{users: fair.NewLimiter(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
+func newConnLimiter() *connLimiter {
+	return &connLimiter{userLimiter: fair.NewLimiter(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
 }
 
 // pageConn is a connection of the web page.
 type pageConn struct {
 	net.Conn
-	limit *connLimit
-	// list is the list of connLimit that contains the connection; nil once the connection is closed. list and
-	// the next three fields are guarded by limit.mu.
-	list       *list.List
-	element    *list.Element
-	acceptedAt time.Time
-	uid        int // user of an identified connection
+	limiter *connLimiter
+	// containingList is the limiter's list that contains the connection; nil once the connection is closed. This
+	// field and the next three are guarded by limiter.mu.
+	containingList *list.List
+	listElement    *list.Element
+	acceptedAt     time.Time
+	uid            int // user of an identified connection
 
 	writeMu sync.Mutex
 	buffer  *bytes.Buffer // buffers written bytes during batchWrites, else nil; guarded by writeMu
@@ -82,10 +82,10 @@ func (c *pageConn) batchWrites(write func() error) error {
 	return err
 }
 
-// limitedListener is a listener that adds its connections to a connLimit.
+// limitedListener is a listener that adds its connections to a connLimiter.
 type limitedListener struct {
 	net.Listener
-	limit *connLimit
+	limiter *connLimiter
 }
 
 // Accept implements net.Listener.
@@ -94,14 +94,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	admitted := &pageConn{Conn: c, limit: l.limit}
-	l.limit.admit(admitted)
+	admitted := &pageConn{Conn: c, limiter: l.limiter}
+	l.limiter.admit(admitted)
 	return admitted, nil
 }
 
 // admit adds a new connection. If there are maxUnidentifiedConns unidentified connections, it first waits until
 // the oldest is as old as unidentifiedGrace, and then closes the oldest.
-func (l *connLimit) admit(c *pageConn) {
+func (l *connLimiter) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
 	for l.unidentifiedConns.Len() >= maxUnidentifiedConns {
@@ -109,7 +109,7 @@ func (l *connLimit) admit(c *pageConn) {
 		wait := unidentifiedGrace - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
 			victim = oldest
-			l.remove(victim)
+			l.removeLocked(victim)
 			break
 		}
 		l.mu.Unlock()
@@ -120,38 +120,38 @@ func (l *connLimit) admit(c *pageConn) {
 		l.mu.Lock()
 	}
 	c.acceptedAt = time.Now()
-	c.list, c.element = &l.unidentifiedConns, l.unidentifiedConns.PushBack(c)
+	c.containingList, c.listElement = &l.unidentifiedConns, l.unidentifiedConns.PushBack(c)
 	l.mu.Unlock()
 	if victim != nil {
 		victim.Conn.Close()
 	}
 }
 
-// remove removes a connection from its list, if it is in one. The caller holds mu.
-func (l *connLimit) remove(c *pageConn) {
-	if c.list == nil {
+// removeLocked removes a connection from its list, if it is in one. The caller holds mu.
+func (l *connLimiter) removeLocked(c *pageConn) {
+	if c.containingList == nil {
 		return
 	}
-	c.list.Remove(c.element)
-	if c.list == &l.unidentifiedConns {
+	c.containingList.Remove(c.listElement)
+	if c.containingList == &l.unidentifiedConns {
 		queue.TrySend(l.slotFreed, struct{}{})
 	} else {
-		l.users.Release(fair.Request{User: c.uid})
+		l.userLimiter.Release(fair.Request{User: c.uid})
 	}
-	c.list, c.element = nil, nil
+	c.containingList, c.listElement = nil, nil
 }
 
 // Close implements net.Conn.
 func (c *pageConn) Close() error {
-	c.limit.mu.Lock()
-	c.limit.remove(c)
-	c.limit.mu.Unlock()
+	c.limiter.mu.Lock()
+	c.limiter.removeLocked(c)
+	c.limiter.mu.Unlock()
 	return c.Conn.Close()
 }
 
 // identify records which user a connection belongs to. It returns an error if the user has too many
 // connections.
-func (l *connLimit) identify(c *pageConn, uid int) error {
+func (l *connLimiter) identify(c *pageConn, uid int) error {
 	l.mu.Lock()
 	var victim *pageConn
 	defer func() {
@@ -160,31 +160,31 @@ func (l *connLimit) identify(c *pageConn, uid int) error {
 			victim.Conn.Close()
 		}
 	}()
-	if c.list == nil || c.list != &l.unidentifiedConns {
+	if c.containingList == nil || c.containingList != &l.unidentifiedConns {
 		// The connection is closed, or an earlier request has identified it. Behind a proxy, that request may
 		// be another user's.
 		return nil
 	}
-	if !l.users.TryAcquire(fair.Request{User: uid}) {
+	if !l.userLimiter.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
 	if l.identifiedConns.Len() >= maxIdentifiedConns {
-		victim = l.oldestOfLargest()
-		l.remove(victim)
+		victim = l.oldestOfBusiestUserLocked()
+		l.removeLocked(victim)
 	}
-	l.remove(c)
-	c.uid, c.list = uid, &l.identifiedConns
-	c.element = c.list.PushBack(c)
+	l.removeLocked(c)
+	c.uid, c.containingList = uid, &l.identifiedConns
+	c.listElement = c.containingList.PushBack(c)
 	return nil
 }
 
-// oldestOfLargest returns the oldest connection of the user with the most connections. The caller holds mu.
-func (l *connLimit) oldestOfLargest() (oldest *pageConn) {
+// oldestOfBusiestUserLocked returns the oldest connection of the user with the most connections. The caller holds mu.
+func (l *connLimiter) oldestOfBusiestUserLocked() (oldest *pageConn) {
 	most := int64(0)
 	for e := l.identifiedConns.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*pageConn)
-		if n := l.users.InUse(c.uid, 0); n > most {
+		if n := l.userLimiter.InUse(c.uid, 0); n > most {
 			oldest, most = c, n
 		}
 	}

@@ -19,18 +19,18 @@ func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 }
 
 func testFullConnLimitAdmitsNewConnections(t *testing.T) {
-	d := newConnLimit()
+	d := newConnLimiter()
 	come := func() (*pageConn, net.Conn) {
 		server, client := net.Pipe()
 		t.Cleanup(func() { client.Close() })
-		c := &pageConn{Conn: server, limit: d}
+		c := &pageConn{Conn: server, limiter: d}
 		d.admit(c)
 		return c, client
 	}
 	isClosed := func(c *pageConn) bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return c.list == nil
+		return c.containingList == nil
 	}
 	enter := func(uid int) *pageConn {
 		t.Helper()
@@ -71,7 +71,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.users.InUse(7, 0) != 1 {
+	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.userLimiter.InUse(7, 0) != 1 {
 		t.Errorf("after one connection was closed, %d connections are identified", d.identifiedConns.Len())
 	}
 }
@@ -80,11 +80,11 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 // New connections wait instead.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newConnLimit()
+		d := newConnLimiter()
 		come := func() *pageConn {
 			server, client := net.Pipe()
 			t.Cleanup(func() { client.Close() })
-			c := &pageConn{Conn: server, limit: d}
+			c := &pageConn{Conn: server, limiter: d}
 			d.admit(c)
 			return c
 		}
@@ -97,7 +97,7 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 		go func() { flooded <- come() }()
 		time.Sleep(unidentifiedGrace - time.Millisecond)
 		synctest.Wait()
-		if visitor.list == nil {
+		if visitor.containingList == nil {
 			t.Fatal("the connection was closed within unidentifiedGrace")
 		}
 		if err := d.identify(visitor, 7); err != nil { // the server has read the request
@@ -107,9 +107,9 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 			t.Errorf("the next connection waited %v although another one had been closed", time.Since(begun))
 		}
 		come()
-		if time.Since(begun) != unidentifiedGrace || visitor.list == nil {
+		if time.Since(begun) != unidentifiedGrace || visitor.containingList == nil {
 			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), unidentifiedGrace,
-				visitor.list == nil)
+				visitor.containingList == nil)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 // wake the browser.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &countingConn{}
-	c := &pageConn{Conn: conn, limit: newConnLimit()}
+	c := &pageConn{Conn: conn, limiter: newConnLimiter()}
 	err := c.batchWrites(func() error {
 		for _, part := range []string{"2328\r\n", "event: fragments", "\r\n"} {
 			if _, err := c.Write([]byte(part)); err != nil {
