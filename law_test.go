@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/queuectl/queuectl/"
 
-// law lists the packages of this module that each package may import. Tests may also import store/storetest and
-// packages below it, store/memstore, internal/skip, and the packages in testLaw. The tests in the directory
+// law lists the packages of this module that each package may import. All tests may also import store/storetest
+// and packages below it, store/memstore, internal/skip, and the packages in testLaw. The tests in the directory
 // test/ may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
@@ -106,7 +106,7 @@ var law = map[string][]string{
 		"service/settings", "service/access"},
 	"service/hooks": {"queue", "config", "store", "control", "worker", "service/settings", "service/access",
 		"internal/accounts"},
-	// service/parts lists the parts of an open queue.
+	// service/parts defines the list of the parts of an open queue.
 	"service/parts": {"queue", "config", "store", "control", "runner", "worker", "service/settings",
 		"service/access", "service/cluster", "service/hooks", "internal/systemd"},
 	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker",
@@ -114,7 +114,7 @@ var law = map[string][]string{
 	// service/reasons finds out why jobs wait. Several parts of service/handlers use it.
 	"service/reasons": {"queue", "store", "control", "worker", "service/settings", "service/access",
 		"service/cluster", "service/doctor", "service/parts"},
-	// service/submissions is a client of the control server and not a part of the handlers.
+	// service/submissions connects to the control server as a client, so it is separate from the handlers.
 	"service/submissions": {"queue", "store", "control", "service/parts", "internal/accounts"},
 	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
@@ -196,9 +196,9 @@ var testLaw = map[string][]string{
 	"store/sqlite": {"store/reads"},                    // the tests run slow readers
 }
 
-// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. Until
-// then the stack of the goroutine may move. Therefore an Overlapped must be a field of an object on the heap.
-// The compiler may put a variable or a literal on the stack.
+// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. An
+// Overlapped on a goroutine's stack could move before that. So each Overlapped must be a field of an object on
+// the heap; a variable or a literal could be on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
 	for file := range sources(t) {
@@ -259,8 +259,7 @@ func TestDriversAreUsedByFewPackages(t *testing.T) {
 }
 
 // Outside the store, only one file imports the SQL engine and its databases. All other code uses the interface
-// store.Store. Only two files write to the table jobs, so no other code has to update the data that depends on
-// it.
+// store.Store. Only two files write to the table jobs, because such a write must also update other data.
 func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -276,7 +275,7 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// move.go may also write jobs, because it copies a queue to another database and transfers the leases.
+		// move.go also writes jobs, because it copies a queue to another database and transfers the leases.
 		writes := file == "store/engine/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s changes stored jobs; use the functions in store/engine/tx.go", file)
@@ -284,8 +283,8 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 	}
 }
 
-// A table in docs/architecture.md has one row for each package. Every package, function, type and file of this
-// module that the page names exists.
+// docs/architecture.md has a table with one row for each package. Every package, function, type and file that
+// this page names exists.
 func TestArchitecturePage(t *testing.T) {
 	const page = "docs/architecture.md"
 	raw, err := os.ReadFile(page)
@@ -330,9 +329,10 @@ func TestArchitecturePage(t *testing.T) {
 }
 
 // Only SQLite opens the database file. If other code opened and closed the file, the kernel would drop the
-// locks that SQLite holds on it (fcntl(2)). Only the code that starts an editor passes strings to a shell. Two
-// other files may contain the flag -c, which precedes the code for a shell: the file that writes command lines
-// for Windows, and the file that finds arguments inside code.
+// locks that SQLite holds on it (fcntl(2)).
+//
+// Only the code that starts an editor runs a shell. The flag -c, after which a shell expects code, also occurs
+// in the file that writes command lines for Windows, and in the file that finds arguments inside code.
 func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 	opens := map[string]string{ // by file, what it opens
 		"store/sqlite/space.go":        "the reserve",

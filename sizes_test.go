@@ -16,15 +16,15 @@ import (
 	"unicode/utf8"
 )
 
-// sizeLimits contains the maximum sizes, by kind. testdata/sizes.tsv lists the exceptions. A row of that table
-// may shrink or disappear. No row may grow, and no row may be added.
+// sizeLimits contains the maximum sizes. testdata/sizes.tsv lists exceptions; a row of that file may be
+// lowered or removed, but not raised or added.
 var sizeLimits = map[string]int{
 	"interface": 15,   // methods, including those of embedded interfaces
 	"struct":    25,   // fields
 	"function":  70,   // lines of product code, including comments inside the function
 	"package":   7000, // lines of product code
 	"file":      500,  // lines
-	"columns":   120,  // in a line, with a tab as one; the table contains the number of wider lines of each file
+	"columns":   120,  // in a line; a tab counts as one. sizes.tsv contains the number of longer lines in a file
 }
 
 // plainRecords contains structs that may have any number of fields, because they list the settings or the data
@@ -33,8 +33,8 @@ var plainRecords = map[string]bool{
 	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
 }
 
-// composedInterfaces contains interfaces that are composed of smaller ones. The smaller ones are checked
-// separately.
+// composedInterfaces contains interfaces that consist of smaller ones. They may have any number of methods,
+// because the smaller ones are checked.
 var composedInterfaces = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
 
 var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
@@ -83,8 +83,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// measureSizes returns the sizes that exceed sizeLimits. The key is the kind of the size and the name of the
-// object, separated by a tab.
+// measureSizes returns the sizes that exceed sizeLimits. A key consists of the kind of the size, a tab and
+// the name of the object.
 func measureSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
@@ -214,7 +214,7 @@ func isTestCode(dir string) bool {
 	return false
 }
 
-// cutLast is like strings.Cut, but cuts at the last sep.
+// cutLast is strings.Cut for the last sep instead of the first one.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

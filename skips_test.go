@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Only the package internal/skip skips tests. The callers of the package pass a constant reason: why the test
-// is skipped and, after a semicolon, which other test or run covers the promise.
+// Tests are skipped only by functions of the package internal/skip. Each call passes a constant reason, which
+// says why the test is skipped and, after a semicolon, which other test or run checks the same promise.
 func TestSkipsHaveReasons(t *testing.T) {
 	t.Parallel()
 	reasons := 0

@@ -14,24 +14,25 @@ import (
 	"time"
 )
 
-// bareLoopVariable is the environment variable that makes this program run the bare loop (runBareLoop) instead of the
-// benchmark. Its value is the number of workers and the number of commands to run. The loop runs in a separate
-// process so that its CPU time can be measured.
+// bareLoopVariable is the environment variable that makes this program call runBareLoop instead of running the
+// benchmark. Its value has the form "workers,commands". The loop runs in a separate process so that its CPU
+// time can be measured.
 const bareLoopVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command of every job in a drain, a measurement that empties a full queue.
+// noop is the command that runBareLoop executes: a shell that does nothing, like the jobs whose cost is
+// measured.
 var noop = []string{"/bin/sh", "-c", "true"}
 
-// runBareLoop runs the command noop in the cheapest way that Go offers, without a queue or a database.
-// workersAndCount is the value of bareLoopVariable.
+// runBareLoop runs the command noop many times, with fork and exec, without a queue or a database. It is the
+// baseline for the service. workersAndCount is the value of bareLoopVariable.
 func runBareLoop(workersAndCount string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(workersAndCount, "%d,%d", &workers, &n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", bareLoopVariable, err)
 		os.Exit(exitFailed)
 	}
-	// A thread that blocks in vfork keeps its P (a processor of the Go scheduler). Therefore the loop needs more Ps
-	// than the machine has processors. The runner also has more of them.
+	// A thread that waits in vfork keeps its P (a processor of the Go scheduler), so this loop needs more Ps
+	// than the machine has processors.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var remainingCommands atomic.Int64
 	remainingCommands.Store(int64(n))
@@ -104,7 +105,7 @@ func runBareCommand(argv, env []string, buf []byte) error {
 	return nil
 }
 
-// timing is the time that it took to run a number of commands.
+// timing is the time that a number of commands took.
 type timing struct {
 	wall, cpu  time.Duration // elapsed time, and CPU time of all processes
 	serviceCPU cpuTimes      // CPU time of the service, its runner and its jobs; zero for other programs

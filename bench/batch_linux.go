@@ -18,8 +18,8 @@ const (
 	maxOtherClientP99 = 50 * time.Millisecond
 )
 
-// measureBatch measures how fast a client enqueues a file of jobs with given ids. Such a file is one batch of many
-// requests. It also measures how much the batch delays another client.
+// measureBatch measures how fast a client enqueues a file of jobs whose ids are given in the file. It also
+// measures how long the enqueues of another client take during that time.
 func (b *bench) measureBatch(s *service) error {
 	n := b.itemCount(batchJobs, batchJobs/10)
 	var fileBatches, duringBatch, withoutBatch throughput
@@ -57,8 +57,8 @@ func (b *bench) measureBatch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one per line. Each id contains the number of the file, so that no two files
-// contain the same id.
+// writeJobs writes a file of n jobs, one per line. The job ids contain fileNumber, so no two files contain the
+// same id.
 func writeJobs(path string, fileNumber, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -85,8 +85,8 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile calls a function. Until the function returns, a client enqueues jobs, one request at a time.
-// enqueueWhile returns the results of this client.
+// enqueueWhile calls the function do. Until do returns, a client enqueues jobs, one request at a time.
+// enqueueWhile returns how long each of these requests took.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {

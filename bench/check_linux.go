@@ -50,8 +50,8 @@ func (b *bench) checkAndRemove(s *service, n int, wantOutput string) error {
 	return b.checkDatabaseAndRemove(s, n, wantOutput)
 }
 
-// checkAttempts checks that the service shows one successful attempt of each of n jobs. The database alone does
-// not show this, because an attempt without output has no row.
+// checkAttempts checks that the service shows one successful attempt for each of n jobs. It asks the service
+// instead of the database, because the database has no row for an attempt without output.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.JobID(strconv.Itoa(seq))})

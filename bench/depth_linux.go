@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // maximum ratio of the cost with many waiting jobs to the cost with none
+	maxDepthRatio = 1.3 // maximum ratio of a cost in a full queue to the same cost in an empty queue
 	depthEnqueues = 500 // number of enqueues in each run
 	depthJobs     = 500 // number of jobs that run in each run
 )
 
-// measureDepth measures whether many waiting jobs make an enqueue or a claim slower.
+// measureDepth measures whether an enqueue or a claim is slower in a queue with many waiting jobs than in an
+// empty one.
 func (b *bench) measureDepth(emptyQueue *service) (err error) {
 	waiting := b.itemCount(1_000_000, 100_000)
 	long, err := b.startService()
@@ -31,8 +32,8 @@ func (b *bench) measureDepth(emptyQueue *service) (err error) {
 	return b.compareCosts([2]*service{emptyQueue, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
-// compareCosts measures how much slower an enqueue and a claim are in the second queue than in the first. For
-// each queue, endedJobs contains the number of jobs that have already ended. fullQueueText describes the second
+// compareCosts measures how much slower an enqueue and a claim are in the second queue than in the first.
+// endedJobs[i] is the number of jobs that services[i] has already completed. fullQueueText describes the second
 // queue in the report.
 func (b *bench) compareCosts(services [2]*service, endedJobs [2]int, fullQueueText string) error {
 	var enqueueCosts, drainCosts [2][]float64
@@ -58,7 +59,7 @@ func (b *bench) compareCosts(services [2]*service, endedJobs [2]int, fullQueueTe
 	return nil
 }
 
-// judgeCosts reports the costs of an empty queue, costs[0], and of a full queue, costs[1], in seconds. It also
+// judgeCosts reports two costs in seconds: costs[0] of an empty queue and costs[1] of a full queue. It also
 // reports whether their ratio meets the target.
 func (b *bench) judgeCosts(measurement string, costs [2][]float64) {
 	ratio := median(ratios(costs[1], costs[0]))
@@ -83,9 +84,9 @@ func (s *service) enqueueMany(n int) (latencies []float64, err error) {
 	return latencies, nil
 }
 
-// drainUntil lets two workers run jobs until the queue has *endedJobs ended jobs. It returns the service's CPU
-// time, in seconds, per job that ended during the call. It sets *endedJobs to the actual number of ended jobs,
-// which may be slightly higher.
+// drainUntil runs jobs on two workers until *endedJobs jobs are completed in total. It returns the CPU time of
+// the service, in seconds, per job completed during the call. It sets *endedJobs to the actual total, which may
+// be slightly higher.
 func (s *service) drainUntil(endedJobs *int) (float64, error) {
 	before, err := s.cpuTimes()
 	if err != nil {

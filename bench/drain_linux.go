@@ -14,8 +14,8 @@ const (
 	printedText = "abc"    // output of each job, in the run that checks the stored outputs
 )
 
-// measureDrain measures how fast the service empties a full queue. It compares the time with that of a bare loop of
-// commands, of xargs and of make.
+// measureDrain measures how fast the service empties a full queue. For comparison, it also runs the same number
+// of commands in a bare loop, with xargs and with make.
 func (b *bench) measureDrain() error {
 	for _, workers := range []int{2, 8} {
 		if err := b.measureDrainsWith(workers); err != nil {
@@ -29,7 +29,7 @@ func (b *bench) measureDrain() error {
 	return b.checkAndRemove(s, b.drainJobs, printedText)
 }
 
-// measureDrainsWith measures drains, the bare loop, xargs and make with a number of workers.
+// measureDrainsWith measures the service, the bare loop, xargs and make with the given number of workers.
 func (b *bench) measureDrainsWith(workers int) error {
 	var queuectl, bareRuns, xargs, makes []timing
 	ways := []struct {
@@ -61,7 +61,7 @@ func (b *bench) measureDrainsWith(workers int) error {
 		name     string
 		timings  []timing
 		target   string
-		maxRatio float64 // the measured ratio must be lower; 0 means that there is no target
+		maxRatio float64 // the measured ratio must be lower than this; 0 means that there is no target
 	}{{"loop of fork and exec", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(queuectl, wall), figures(o.timings, wall)))
 		r := row{name + "jobs/s", formatRate(n / median(figures(queuectl, wall))),

@@ -15,7 +15,7 @@ import (
 const (
 	maxReadTime      = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
 	maxDryRun        = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
-	retentionDivisor = 10                     // the measured removal of jobs keeps one of every retentionDivisor jobs
+	retentionDivisor = 10                     // the measurement of job removal keeps one of every retentionDivisor jobs
 )
 
 // insertEndedJobsSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they
@@ -33,8 +33,9 @@ var insertEndedJobsSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// measureEndedJobs measures how much a million ended jobs slow down the queue. It also measures how much
-// another client is delayed while most of these jobs are removed.
+// measureEndedJobs measures a queue with a million ended jobs: the time of the commands that read it, of an
+// enqueue and of a claim. It also measures how long the enqueues of another client take while the service
+// removes most of these jobs.
 func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
 	n := b.itemCount(1_000_000, 100_000)
 	full, err := b.serveEndedJobs(n)
@@ -79,7 +80,7 @@ func (b *bench) serveEndedJobs(n int) (*service, error) {
 	return b.startServiceIn(s.dir)
 }
 
-// measureReadCommands measures the commands that only read the queue. Each command runs as a process.
+// measureReadCommands measures the run times of the queuectl commands that only read the queue.
 func (b *bench) measureReadCommands(s *service, n int) error {
 	for _, look := range []struct {
 		args    []string
@@ -112,8 +113,8 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 	return nil
 }
 
-// measureRetention removes most of the ended jobs while another client enqueues. It measures how long the removal takes
-// and how much it delays the client.
+// measureRetention lets the service remove most of the ended jobs while another client enqueues. It measures
+// how long the removal takes, and how long each enqueue takes during that time.
 func (b *bench) measureRetention(s *service, n int) error {
 	keep := n / retentionDivisor
 	var elapsed time.Duration

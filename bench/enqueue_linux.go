@@ -21,8 +21,8 @@ const (
 // enqueueRequest is the request that the enqueue measurements send.
 var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
-// measureEnqueue measures enqueues through the socket, which are stored durably before the reply. It compares them
-// with a loop of write and fsync, and with SQLite alone with the same schema.
+// measureEnqueue measures enqueues through the socket. The service stores each job durably before it replies.
+// The baselines are a loop of write and fsync, and the same inserts in SQLite without a service.
 func (b *bench) measureEnqueue(s *service) error {
 	raw, err := b.newRawQueue(s)
 	if err != nil {
@@ -67,8 +67,8 @@ func (b *bench) measureEnqueue(s *service) error {
 	return nil
 }
 
-// throughput is the result of clients that enqueue. rates contains, for each run, the jobs per second.
-// latencies contains the duration of each request, in seconds.
+// throughput is the result of clients that enqueue jobs. rates contains the jobs per second of each run, and
+// latencies the duration of each request in seconds.
 type throughput struct {
 	rates, latencies []float64
 }
@@ -82,7 +82,7 @@ func (t *throughput) String() string {
 }
 
 // enqueueConcurrently lets a number of clients enqueue for the given time. Each client has its own connection
-// and sends one request at a time. The result contains the results of all clients.
+// and waits for the reply before it sends the next request. The result covers all clients together.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
 	for i := range lines {
@@ -151,9 +151,9 @@ func (b *bench) writeAndSyncFor(span time.Duration) (throughput, error) {
 		errors.Join(err, done())
 }
 
-// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs the
-// file. After the last page, it continues with the first page. So the file needs no new blocks, like a WAL that has
-// reached its full size. closeFile closes the file.
+// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs
+// the file; after the last page, it starts over with the first. So the file stops growing and needs no new disk
+// blocks, like a WAL that SQLite reuses. closeFile closes the file.
 func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// checkFsyncs traces the system calls of a service while clients enqueue. It checks the order of four steps: the
-// service reads a request, writes the WAL, syncs the WAL successfully, and writes the reply.
+// checkFsyncs checks that the service stores a job durably before it replies. For this, it traces the system
+// calls of the service while clients enqueue.
 func (b *bench) checkFsyncs() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
@@ -78,29 +78,30 @@ var (
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readTrace after a line of the trace. A position is a line number of the trace.
+// traceState is the state of readTrace after it has read some lines of the trace. A position is a line number
+// of the trace.
 type traceState struct {
-	unfinishedCalls map[string]call // by thread, the system call that has not returned
-	requestLines    map[string]int  // by connection, the position at which the service had read the last request
+	unfinishedCalls map[string]call // system calls that have not returned, by thread
+	requestLines    map[string]int  // line at which the service had read the last request, by connection
 	lastWrite       int             // position of the last write to the WAL
 	walSyncs        []walSync       // fsyncs of the WAL that have returned 0
 	answers         int
 	problems        []error
 }
 
-// call is a system call that has begun, as the trace shows it.
+// call is a system call in the trace.
 type call struct {
 	name, fd, path, args string
 	line                 int
 	lastWrite            int // position of the last write to the WAL when the call began
 }
 
-// walSync is a successful fsync of the WAL. lastWrite is the position of the last write to the WAL before the
-// fsync began. The fsync covers all writes up to that position.
+// walSync is a successful fsync of the WAL. It covers all writes up to lastWrite, the position of the last
+// write before the fsync began.
 type walSync struct{ lastWrite int }
 
-// readTrace reads a trace. It counts the replies and the successful fsyncs of the WAL. It returns an error if the
-// service sent a reply too early.
+// readTrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
+// reply precedes the fsync that makes its job durable.
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 	t := &traceState{unfinishedCalls: map[string]call{}, requestLines: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
@@ -127,8 +128,9 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 // answerStart is the beginning of a reply, as strace prints it after the descriptor of a write.
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// beginCall handles the start of a call. If the call writes a reply, beginCall checks that an fsync came before it. It
-// does so at the start of the call, because the client may get the reply before the call returns.
+// beginCall handles the start of a call. If the call writes a reply, beginCall checks that the WAL was synced
+// since the request was read. The client may get the reply before the call returns, so the check cannot wait
+// for the return.
 func (t *traceState) beginCall(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):

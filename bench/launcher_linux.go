@@ -12,10 +12,10 @@ import (
 // launcher is the process that runs as root and starts the runners of a service.
 type launcher struct {
 	cmd      *exec.Cmd
-	lifeline io.Closer // standard input of the launcher, which exits when this is closed
+	lifeline io.Closer // standard input of the launcher; the launcher exits when this is closed
 }
 
-// startLauncher starts a launcher with a directory next to the service's directory. It returns the arguments
+// startLauncher starts a launcher whose directory is next to the service's directory. It returns the arguments
 // with which the service finds the launcher.
 func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.rootRunnerDir = s.dir + "-roots"

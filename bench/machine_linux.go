@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFileSystem returns the name of the file system that contains a directory. It returns an error for a file system
-// in memory.
+// diskFileSystem returns the name of the file system that contains a directory. It returns an error if the file
+// system is in memory, because an fsync costs nothing there.
 func diskFileSystem(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -46,8 +46,8 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// processCPU returns the CPU time of a process and its threads, without its child processes. It reads the CPU clock
-// of the process, because the times in /proc have a resolution of only 10 ms.
+// processCPU returns the CPU time of a process and its threads, without its child processes. It reads the CPU
+// clock of the process, which is more precise than the times in /proc (10 ms).
 func processCPU(pid int) (time.Duration, error) {
 	const allThreads = 2 // selects the clock of the whole process (CPUCLOCK_SCHED)
 	var t unix.Timespec
@@ -57,7 +57,8 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU returns the CPU time of those children of a process that have ended and been waited for.
+// childCPU returns the CPU time of the children of a process. It counts only children that have ended and been
+// waited for.
 func childCPU(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -65,7 +66,7 @@ func childCPU(pid int) (time.Duration, error) {
 	}
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	var ticks int64
-	// These are the fields cutime and cstime, numbers 16 and 17 in proc(5). The first two fields were cut off.
+	// These are fields 16 and 17 in proc(5), cutime and cstime. fields begins with field 3.
 	for _, f := range fields[13:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
@@ -77,14 +78,14 @@ func childCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// memory contains measures of the memory of a process, in MB.
+// memory contains the memory use of a process, in MB.
 type memory struct{ rss, pss, private float64 }
 
 func (m memory) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
 }
 
-// memoryOf reads the memory of a process. rss is the sum of RssAnon and RssFile in /proc.
+// memoryOf reads the memory use of a process from /proc. rss is the sum of RssAnon and RssFile.
 func memoryOf(pid int) (m memory, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rss, "RssFile:": &m.rss,
@@ -111,8 +112,8 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// voluntarySleeps returns how often the threads of a process have waited for something (voluntary context
-// switches).
+// voluntarySleeps returns how many times the threads of a process have gone to sleep to wait for something. The
+// kernel calls this voluntary context switches.
 func voluntarySleeps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

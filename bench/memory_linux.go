@@ -14,10 +14,11 @@ const (
 	maxRunnerMB  = 15.0
 	maxIdleCPU   = 10 * time.Millisecond // CPU time that an idle process may use in idleSpan
 	idleSpan     = 5 * time.Second
-	settleTime   = time.Second // time that the processes get to finish earlier work
+	settleTime   = time.Second // pause before a measurement, in which the processes finish earlier work
 )
 
-// measureMemory measures the memory of an idle service and its runner twice: before and after they have run jobs.
+// measureMemory measures the memory of the service and its runner: idle, after 1,000 jobs, and while 100 jobs
+// run.
 func (b *bench) measureMemory(s *service) error {
 	if err := s.setWorkers(2); err != nil {
 		return err

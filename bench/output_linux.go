@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxOutputRatio is a target for a client that prints the output of a job on a terminal: the maximum ratio of its
+// maxOutputRatio is the target for a client that prints a job's output on a terminal: the maximum ratio of its
 // time to that of cat.
 const maxOutputRatio = 2
 
@@ -42,7 +42,7 @@ func (b *bench) measureOutput(s *service) (err error) {
 		}
 		for _, one := range []struct {
 			commandLine  string
-			waitsForGate bool // the job waits until the benchmark writes to the FIFO
+			waitsForGate bool // the job starts to print only after the benchmark writes to the FIFO
 			samples      *[]float64
 		}{{client + " attach " + id, true, &attachTimes}, {"cat " + file, false, &catTimes},
 			{client + " run --output-limit 1G -- cat " + file, false, &runTimes}} {

@@ -17,7 +17,7 @@ import (
 const (
 	maxPageTime      = 20 * time.Millisecond // maximum time to get the overview of a full queue
 	maxPageBytes     = 100_000
-	maxStreamCost    = 1.05 // maximum ratio of the time of a drain with watching browsers to that without
+	maxStreamCost    = 1.05 // maximum ratio of the time of a drain watched by browsers to the time of an unwatched one
 	maxStreamMB      = 64.0 // maximum memory that the service uses for the browsers
 	watchingBrowsers = 500
 	slowStreams      = 50 // number of additional browsers, which connect and read nothing
@@ -74,8 +74,8 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	return got, err
 }
 
-// measurePage measures how long it takes to get the overview of a full queue. It also measures how much a drain slows
-// down while browsers watch it.
+// measurePage measures how long it takes to get the overview of a queue with many ended jobs. It also measures
+// how much longer the service needs to empty a queue while browsers watch the overview.
 func (b *bench) measurePage() (err error) {
 	n := b.itemCount(1_000_000, 100_000)
 	full, err := b.serveEndedJobs(n)
@@ -110,7 +110,7 @@ func (b *bench) measurePage() (err error) {
 	return b.measureWatchedDrains()
 }
 
-// measureWatchedDrains measures drains alternately: without browsers, and with browsers that watch the dashboard.
+// measureWatchedDrains measures drains with and without browsers that watch the dashboard, in turns.
 func (b *bench) measureWatchedDrains() error {
 	var withoutBrowsers, withBrowsers, extraMemory []float64
 	jobs := max(b.drainJobs, b.itemCount(watchedDrainJobs, 0))
@@ -136,12 +136,12 @@ func (b *bench) measureWatchedDrains() error {
 	return nil
 }
 
-// watchedDrainJobs is the number of jobs in a drain that browsers watch. Such a drain takes several seconds.
-// The dashboard refreshes once a second, so one refresh more or less does not change the result.
+// watchedDrainJobs is the number of jobs in a drain that browsers watch. With this number a drain takes several
+// seconds. The dashboard refreshes once a second, so one refresh more or less hardly changes the result.
 const watchedDrainJobs = 14_000
 
-// drainWatched measures a drain of a new queue, with or without browsers that watch it. It returns the time in
-// seconds and the memory of the service in MB.
+// drainWatched empties a new queue, with or without browsers that watch it. It returns the time in seconds and
+// the memory of the service in MB.
 func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
 	s, err := b.startService()
 	if err != nil {
@@ -168,7 +168,7 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 }
 
 // watchOverview connects browsers that watch the overview. They stay connected until the caller calls
-// disconnect.
+// disconnect. Some of them (slowStreams) read nothing.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + slowStreams {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// rawQueue is a database with the schema of the shipped program. It writes the rows that an enqueue writes, but
-// without a service, a socket or checks. So it measures SQLite alone.
+// rawQueue is a database with the schema of the shipped program, for a measurement of SQLite alone. It writes
+// the rows that an enqueue writes, without a service, a socket or validation.
 type rawQueue struct {
 	db        *sql.DB
 	stmts     []*sql.Stmt // prepared statements of enqueueSQL, in the same order
@@ -18,7 +18,8 @@ type rawQueue struct {
 	lastEvent int64       // number of the last event
 }
 
-// enqueueSQL lists the SQL statements of an enqueue. The UPDATE of meta runs once per commit.
+// enqueueSQL lists the SQL statements that an enqueue runs, in this order. For a batch, the UPDATE of meta runs
+// once.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,

@@ -14,8 +14,8 @@ type report struct {
 	missedTargets int
 }
 
-// row is a row of the table: a result of queuectl, compared with a limit of the machine or with another
-// program.
+// row is a row of the table: a result of queuectl and, for comparison, a limit of the machine or a result of
+// another program.
 type row struct {
 	measurement string
 	queuectl    string
@@ -64,8 +64,8 @@ func quantile(v []float64, q float64) float64 {
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-// ratios divides the results in a by those in b, pair by pair. The two runs of a pair follow each other
-// directly, so other load on the machine affects both equally.
+// ratios divides each result in a by the result in b with the same index. The two were measured one directly
+// after the other, so other load on the machine affects both equally.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

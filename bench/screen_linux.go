@@ -7,17 +7,19 @@ import (
 	"time"
 )
 
-// These constants are the targets and settings for the screen that queuectl prints without a command.
+// These constants are the targets and settings for the default screen, which queuectl prints if it is called
+// without arguments.
 const (
-	maxScreenTime = 15 * time.Millisecond // maximum time of one process that prints the screen
-	// maxScreenRatio is the maximum ratio of the time for a full queue to that for a queue that fits on one screen.
+	maxScreenTime = 15 * time.Millisecond // maximum run time of one queuectl process that prints the default screen
+	// maxScreenRatio is the maximum ratio of the time for a full queue to the time for a queue that fits on one
+	// screen.
 	maxScreenRatio = 1.2
 	jobsPerScreen  = 100 // number of jobs that fit on one screen
 )
 
-// measureScreen measures how long queuectl takes to print the screen of a queue with many waiting and as many ended
-// jobs. It compares the time with that of a queue that fits on one screen, and with that of `queuectl version`,
-// which contacts no service.
+// measureScreen measures how long queuectl takes to print the default screen of a queue with a million waiting
+// and a million ended jobs. One baseline is a queue that fits on one screen. The other is `queuectl version`,
+// which does not contact the service.
 func (b *bench) measureScreen() (err error) {
 	n := b.itemCount(1_000_000, 100_000)
 	var smallQueue, fullQueue *service

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitTimeout is the maximum time of each wait of the benchmark.
+// waitTimeout bounds each wait of the benchmark for the service or for a process.
 const waitTimeout = 5 * time.Minute
 
 // service is one running service with its own directory.
@@ -31,7 +31,7 @@ type service struct {
 	jobUser       string // account that the jobs run as; "" if the service chooses it
 	launcher      *launcher
 	cmd           *exec.Cmd
-	exitResult    chan error // contains the result of the process once it has ended
+	exitResult    chan error // receives the result of the process once it has ended
 	ctx           context.Context
 	cancel        context.CancelFunc
 }
@@ -46,7 +46,8 @@ func (b *bench) startService() (*service, error) {
 	return b.startServiceIn(dir)
 }
 
-// withFreshService returns a function that starts a service, passes it to measure, and discards it.
+// withFreshService returns a function that starts a service for measure, calls measure, and discards the
+// service.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.startService()
@@ -103,7 +104,7 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment in which all measured programs run. home is the home directory.
+// plainEnv returns the environment in which all measured programs run. home is the value of HOME.
 func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -151,7 +152,7 @@ func (s *service) runnerPIDs() (pids []int) {
 	return pids
 }
 
-// fillQueue enqueues n jobs with the same command, with as many jobs per request as possible.
+// fillQueue enqueues n jobs with the same command. It sends as few requests as possible.
 func (s *service) fillQueue(n int, command string) error {
 	for n > 0 {
 		size := min(n, queue.MaxJobsPerRequest)
@@ -171,7 +172,8 @@ func (s *service) fillQueue(n int, command string) error {
 }
 
 // waitForState polls the status of the service until at least n jobs are in a state. Each poll costs CPU time
-// of the service, so waitForState polls rarely at first and more often when few jobs are left.
+// of the service, which would distort a measurement, so waitForState polls more often only when few jobs are
+// left.
 func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -199,7 +201,8 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cpuTimes contains the CPU times of a service, of its runners, and of the ended children of the runners.
+// cpuTimes contains CPU times: of the service process, of its runners, and of those children of the runners
+// that have ended.
 type cpuTimes struct{ service, runner, children time.Duration }
 
 func (c cpuTimes) minus(o cpuTimes) cpuTimes {
@@ -223,7 +226,8 @@ func (s *service) cpuTimes() (c cpuTimes, err error) {
 	return c, nil
 }
 
-// clientConn is a connection that sends prepared requests, so that the client uses almost no CPU time.
+// clientConn is a connection on which a client sends requests that were encoded in advance, so that the client
+// uses almost no CPU time.
 type clientConn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -237,7 +241,7 @@ func (s *service) dial() (*clientConn, error) {
 	return &clientConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-// resultMember is a part of each reply that reports success.
+// resultMember is a part of each successful reply.
 var resultMember = []byte(`"result":`)
 
 // request sends a request and waits for the reply. If the reply reports an error, request returns that error.

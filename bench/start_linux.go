@@ -14,15 +14,15 @@ import (
 
 // These constants are the targets and settings for an idle system.
 const (
-	maxStartOverhead   = 1500 * time.Microsecond // maximum median of the time that queuectl adds to a bare spawn
+	maxStartOverhead   = 1500 * time.Microsecond // target for the median of the time that queuectl adds to a bare spawn
 	maxCLIRatio        = 2.2                     // maximum ratio of the times of `queuectl enqueue` and an empty program
-	maxPueueRatio      = 1.0                     // maximum ratio of the times of `queuectl enqueue` and `pueue add`
+	maxPueueRatio      = 1.0                     // maximum ratio of the times of `queuectl enqueue` and of `pueue add`
 	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
 )
 
-// measureStarts measures the time from a request to an idle queue until the process of the job runs. It compares this
-// time with that of a bare spawn (fork and exec) of the same process. The process reports its start through a
-// FIFO.
+// measureStarts measures the time from an enqueue request, sent while the queue is idle, until the job's
+// process runs. The process reports its start through a FIFO. The baseline is a bare fork and exec of the same
+// command.
 func (b *bench) measureStarts(s *service) error {
 	if err := s.setWorkers(2); err != nil {
 		return err
@@ -32,7 +32,8 @@ func (b *bench) measureStarts(s *service) error {
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
 		return fmt.Errorf("cannot create a FIFO: %w", err)
 	}
-	// Open the FIFO for writing too. Otherwise reading would end when a process closes the FIFO.
+	// Open the FIFO for writing too. Otherwise a read would return end-of-file after each process closes the
+	// FIFO.
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot open the FIFO: %w", err)
@@ -103,10 +104,10 @@ func measureStart(fifo int, startProcess func() error) (float64, error) {
 	}
 }
 
-// measureCLI measures `queuectl enqueue` as a process and compares it with a Go program that does nothing. If pueue 4
-// is installed, it also compares with `pueue add`, which does not wait for the disk. In the same rounds it
-// measures two costs that no client can avoid: one request on a new connection, and one fsync. They show how
-// much other load on the disk delays a client.
+// measureCLI measures the run time of `queuectl enqueue`. The baseline is a Go program that only prints a line.
+// If pueue 4 is installed, measureCLI also compares with `pueue add`, which does not wait for the disk. In the
+// same rounds it measures two parts of the time that no client can avoid: one request on a new connection, and
+// one fsync.
 func (b *bench) measureCLI(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
@@ -174,8 +175,8 @@ func (s *service) enqueueOne() error {
 	return l.request(enqueueRequest)
 }
 
-// startPueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
-// or nil if pueue is not installed. The returned function ends the daemon.
+// startPueue starts the daemon of pueue in a new directory, and pauses it. It returns the command that adds a
+// job, or nil if pueue is not installed. The returned function ends the daemon.
 func (b *bench) startPueue() (addCommand []string, stopDaemon func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// The rows that the benchmark inserts directly into the database conform to the present schema.
+// The rows that the benchmark inserts directly into the database fit the current schema.
 func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *sqlite.Store {

@@ -8,39 +8,38 @@ import (
 	"strings"
 )
 
-// These are the values of run_as, the setting that says which account runs jobs. After fixedUserPrefix comes the
-// name of a user.
+// These are the values of run_as, the setting that says which account runs the jobs. fixedUserPrefix is
+// followed by a user name.
 const (
 	RunAsService    = "service"
 	RunAsSubmitter  = "submitter"
 	fixedUserPrefix = "fixed:"
 )
 
-// These words may replace a list of names. "none" means an empty list, and "auto" means a list that
-// depends on run_as.
+// A setting that is a list of names may instead be one of these words. "none" means an empty list, and "auto"
+// means a list that depends on run_as.
 const (
 	noneWord = "none"
 	autoWord = "auto"
 )
 
-// These constants bound a list in the table access: the number of names, and the length of a name in
-// bytes.
+// These constants bound each list in the table "access" of the settings file.
 const (
 	maxAccountNames     = 256
 	maxAccountNameBytes = 256
 )
 
-// SettingsTables lists the tables of the settings file. For example, the setting access.read is the key read in
-// the table access.
+// SettingsTables lists the tables of the settings file. For example, the setting access.read is the key "read"
+// in the table "access".
 var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// RunAsUser returns the value of run_as with which all jobs run as the given user.
+// RunAsUser returns the value of the setting run_as that makes all jobs run as the given user.
 func RunAsUser(user string) string { return fixedUserPrefix + user }
 
-// FixedUser returns the user that runs all jobs, or "" if run_as does not name a user.
+// FixedUser returns the user that runs all jobs. It returns "" if run_as does not name a user.
 func (s *Settings) FixedUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixedUserPrefix)
 	if user == s.RunAs {
@@ -49,15 +48,15 @@ func (s *Settings) FixedUser() string {
 	return user
 }
 
-// SocketPermissions returns the mode and the group of the control socket. group is "" if it is the group of the
-// service.
+// SocketPermissions returns the file mode and the group of the control socket. If group is "", the socket keeps
+// the group of the service.
 func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
 	return fs.FileMode(must(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
-// AccessNames returns the users, and the groups as @NAME, that have a right according to the table access.
-// The value "auto" grants no right if run_as is service. Otherwise members of the group queuectl may
-// submit, and members of queuectl-admin are admins.
+// AccessNames returns the users and groups that have a right according to the table "access". A group is
+// written as @NAME. The value "auto" means an empty list if run_as is "service". Otherwise it means the members
+// of queuectl-admin for the right "admin", and the members of queuectl for the right "submit".
 func (s *Settings) AccessNames(rightName string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
 		"admin": s.AccessAdmin}[rightName]
@@ -75,7 +74,8 @@ func (s *Settings) AccessNames(rightName string) []string {
 func checkRunAs(runAs string) (string, error) {
 	user, isFixed := strings.CutPrefix(runAs, fixedUserPrefix)
 	if isFixed {
-		// An account name on Windows may contain a space, as in NT SERVICE\queuectl.
+		// Allow spaces here: a Windows account may be named NT SERVICE\queuectl, but checkAccount rejects
+		// spaces.
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
 			return "", fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", runAs)
 		}
@@ -94,11 +94,11 @@ func checkSocketMode(mode string) (string, error) {
 	return mode, nil
 }
 
-// parseAccountName returns the name unchanged, with an error if it cannot be the name or number of an account.
+// parseAccountName returns the name unchanged. It returns an error if no account can have this name or number.
 func parseAccountName(name string) (string, error) { return name, checkAccount(name) }
 
-// accountNamesKey returns a setting that is a list of users and groups. If the default is "auto", the value
-// "auto" is also valid.
+// accountNamesKey returns a setting that is a list of users and groups. The value "auto" is valid only if it is
+// the default.
 func accountNamesKey(name, defaultText string, target *string) Key {
 	return textKey(name, defaultText, target, func(text string) (string, error) {
 		list := strings.Fields(text)
@@ -128,7 +128,7 @@ func accountNamesKey(name, defaultText string, target *string) Key {
 	})
 }
 
-// checkAccount returns an error if the text cannot be the name or number of a user or group.
+// checkAccount returns an error if no user or group can have this name or number.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxAccountNameBytes || name[0] == '-' || strings.ContainsAny(name,
 		" \t\r\n\v\f\x00:,@*\"") {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newLayer returns a layer with the given settings: names and values in turn.
+// newLayer returns a layer of settings. namesAndValues contains names and values in turn.
 func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
 	l := config.Layer{Origin: origin, Values: map[string]string{}}
 	for i := 0; i < len(namesAndValues); i += 2 {
@@ -20,8 +20,7 @@ func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
 	return l
 }
 
-// Every default is valid. ValueText returns a text for each default, and that text is a valid value with the
-// same meaning.
+// Every default is a valid value, and ValueText returns it as a text that means the same value.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {
@@ -75,7 +74,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	}
 }
 
-// Under an alias, a setting accepts values in the form of that alias, such as milliseconds for job_timeout.
+// A value given under an alias is in the form of that alias, such as milliseconds for job_timeout.
 func TestAliases(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
@@ -96,8 +95,8 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// If two origins set a setting, the stronger one wins. OverriddenSettings then returns that setting for the
-// weaker one.
+// If two origins set the same setting, the stronger origin wins. OverriddenSettings then lists that setting for
+// the weaker origin.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		newLayer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
@@ -135,7 +134,7 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 	}
 }
 
-// KeepUntilRestart restores the settings that take effect only at a restart, and no others.
+// KeepUntilRestart keeps the old values of the settings that take effect only at a restart, and of no others.
 func TestKeepUntilRestart(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(newLayer(config.FromStored, "run_as", "submitter", "socket_mode", "0666",
@@ -160,7 +159,7 @@ func TestKeepUntilRestart(t *testing.T) {
 	}
 }
 
-// ReadEnv reads the variables whose names are QUEUECTL_ and the name of a setting. It ignores all others.
+// ReadEnv reads the variables that are named QUEUECTL_ followed by a setting. It ignores all others.
 func TestEnvironment(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
 		"odd"})

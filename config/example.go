@@ -55,7 +55,8 @@ func Example() string {
 		case isListSetting(k.Name) && value == noneWord:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0':
-			// TOML does not allow numbers with a leading zero, which are octal here, so write them as text.
+			// TOML does not allow numbers with a leading zero. Such a number is octal here, so write it as
+			// text.
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", name, value)

@@ -16,7 +16,7 @@ import (
 type Webhook struct {
 	URL        string
 	Events     queue.HookEvents
-	Queues     []string // queues of the jobs whose events it receives; empty means all
+	Queues     []string // only jobs in these queues cause events; empty means all queues
 	SecretFile string   // file with the secret that signs the requests
 }
 
@@ -25,7 +25,7 @@ func (w *Webhook) Matches(event queue.HookEvents, queueName string) bool {
 	return w.Events&event != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, queueName))
 }
 
-// These constants bound the table webhooks: the number of webhooks, and the length of a URL in bytes.
+// These constants bound the webhooks in the settings file: their number, and the length of a URL in bytes.
 const (
 	maxWebhooks = 64
 	maxURLBytes = 2048
@@ -46,11 +46,11 @@ func checkWebhooks(text string) (string, error) {
 	return text, err
 }
 
-// WebhooksByName returns the webhooks in the setting webhooks, by name.
+// WebhooksByName parses the setting webhooks and returns the webhooks by name.
 func (s *Settings) WebhooksByName() map[string]Webhook { return must(parseWebhooks(s.Webhooks)) }
 
-// SetWebhooks sets the setting `webhooks` from the table `webhooks` of a settings file. Each webhook in the table
-// has url and secret_file, and optionally events and queues.
+// SetWebhooks sets the setting "webhooks" from the table of the same name in a settings file. Each webhook in
+// the table has url and secret_file, and optionally events and queues.
 func (l *Layer) SetWebhooks(table map[string]any) error {
 	text := []byte(noneWord)
 	if len(table) > 0 {
@@ -131,7 +131,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	return w, err
 }
 
-// parseHookEvents parses a list of events and returns them as a set.
+// parseHookEvents converts a list of event names to a set.
 func parseHookEvents(eventNames []string) (events queue.HookEvents, err error) {
 	names := map[string]queue.HookEvents{}
 	for _, m := range queue.AllHookEvents {

@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file is the table of settings, in the order of the documentation. Their descriptions are in
-// descriptions.txt.
+// This file contains the table of settings. Its order is the order of the documentation. The descriptions of
+// the settings are in descriptions.txt.
 
-// keysOf returns the table of settings. Its rows read and write s.
+// keysOf returns the table of settings. Each row can read and write the value of its setting in s.
 func keysOf(s *Settings) []Key { return slices.Concat(jobKeys(s), serviceKeys(s)) }
 
 // jobKeys returns the settings for jobs, workers, limits and retention.
@@ -112,8 +112,8 @@ var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
-// KeepUntilRestart restores the old values of the settings that take effect only at a restart. After that,
-// PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
+// KeepUntilRestart restores the old values of the settings that take effect only at a restart. PendingRestart
+// then returns the new values, which take effect later. Origin returns the origin of the restored value.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := keysOf(&old.Settings)
@@ -131,8 +131,8 @@ func (c *Config) KeepUntilRestart(old *Config) {
 	}
 }
 
-// perNodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
-// be stored in the queue, because several nodes may share it.
+// perNodeSettings lists settings that differ between the nodes that share a queue, or that say where the queue
+// is. Therefore they cannot be stored in the queue.
 var perNodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
 // IsPerNode reports whether the setting is one of perNodeSettings, which cannot be stored in the queue.

@@ -1,5 +1,5 @@
-// Package config merges the settings of the TOML file, the environment and other origins into one
-// checked value, and records the origin of each setting.
+// Package config merges settings from several origins, such as the TOML file and the environment. It checks the
+// values and records the origin of each one.
 //
 // Start with Keys, the table of all settings, and with Merge.
 package config
@@ -36,7 +36,7 @@ type Settings struct {
 	// JobTmpdir is an absolute path. "" means a directory inside the directory of the runners.
 	JobTmpdir string
 	Priority  int64
-	// PriorityRange limits the priorities that users may set if their strongest right is submit.
+	// PriorityRange limits the priorities that a user with the right "submit", but no stronger right, may set.
 	// Such a priority may differ from the default by at most PriorityRange.
 	PriorityRange         int64
 	Shell                 string
@@ -65,7 +65,7 @@ type Settings struct {
 	RunAs                 string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode            string // mode of the socket file, as an octal number
 	SocketGroup           string // group of the socket file; "" means the group of the service
-	AccessRead            string // names, "none" or "auto", also for the next three fields; see AccessNames
+	AccessRead            string // names, "none" or "auto", as in the next three fields; see AccessNames
 	AccessSubmit          string
 	AccessOperate         string
 	AccessAdmin           string
@@ -110,7 +110,7 @@ func (s *Settings) JobDefaults() queue.Defaults {
 		Shell: s.Shell, OnLost: queue.OnLost(s.OnLost), OutputLimit: s.OutputLimit}
 }
 
-// Order returns the settings that determine the rank of a job.
+// Order returns the settings that determine the order in which jobs run.
 func (s *Settings) Order() queue.Order {
 	return queue.Order{Scheduling: queue.Scheduling(s.Scheduling), AgingUnit: queue.AgingUnit(s.Aging),
 		AgingInterval: s.AgingInterval}
@@ -121,22 +121,22 @@ type Key struct {
 	Name    string
 	Default string
 	Secret  bool                    // only admins see the value
-	Values  []string                // all valid values; nil if they are not an enumeration
-	set     func(text string) error // checks a value and stores it in the Settings of the table
-	get     func() string           // returns the value in the same Settings as text
+	Values  []string                // list of all valid values; nil if other values are valid too
+	set     func(text string) error // checks a value and stores it in the Settings that keysOf received
+	get     func() string           // returns the value in these Settings as text
 }
 
 // Keys returns the table of settings, in the order of the documentation.
 func Keys() []Key { return keysOf(&Settings{}) }
 
-// bindTo returns the row of the same setting in a table whose rows read and write s.
+// bindTo returns the same setting as k in a table that reads and writes s.
 func (k *Key) bindTo(s *Settings) *Key {
 	rows := keysOf(s)
 	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
 }
 
-// descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line
-// is the name.
+// descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line of
+// a paragraph is the name of the setting or table.
 //
 //go:embed descriptions.txt
 var descriptionText string
@@ -195,8 +195,8 @@ var keyAliases = []keyAlias{
 	}},
 }
 
-// ValueForName converts a value of a setting to the form that belongs to name, which is the setting's name or an
-// alias.
+// ValueForName converts the value of a setting to the form that belongs to name. name is the name of the
+// setting or an alias, which may have another unit.
 func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range keyAliases {
@@ -217,8 +217,8 @@ func (k *Key) Aliases() (names []string) {
 	return names
 }
 
-// FindKey returns the setting that has the given name or alias. It also converts the value from the form of an
-// alias to that of the setting. It does not check the value.
+// FindKey returns the setting with the given name or alias, and its value. If name is an alias, FindKey
+// converts valueText from the form of the alias, for example from milliseconds. It does not check the value.
 func FindKey(name, valueText string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, k := range Keys() {
@@ -258,7 +258,7 @@ func SettingNames() (names []string) {
 	return names
 }
 
-// Check returns an error if the text is not a valid value of the setting.
+// Check returns an error if the text is not a valid value of the setting k.
 func (k *Key) Check(text string) error {
 	if err := k.bindTo(&Settings{}).set(text); err != nil {
 		return queue.Invalid(k.Name, "%s", err)
@@ -266,11 +266,11 @@ func (k *Key) Check(text string) error {
 	return nil
 }
 
-// ValueText returns the value of the setting as text.
+// ValueText returns the value of the setting k in s as text.
 func (k *Key) ValueText(s *Settings) string { return k.bindTo(s).get() }
 
-// newKey returns a setting that is stored in *target. The function parse checks a text and converts it, and the
-// function format converts a value back.
+// newKey returns a setting whose value is stored in *target. parse checks a text and converts it to a value,
+// and format converts a value to text.
 func newKey[T any](name, defaultText string, target *T, parse func(text string) (T, error), format func(T) string) Key {
 	return Key{Name: name, Default: defaultText, set: func(text string) error {
 		value, err := parse(text)
@@ -286,8 +286,8 @@ func textKey(name, defaultText string, target *string, parse func(text string) (
 	return newKey(name, defaultText, target, parse, func(text string) string { return text })
 }
 
-// acceptWord returns the setting k, changed so that it also accepts a word. The word is stored as the given
-// value.
+// acceptWord returns the setting k, changed so that it also accepts a word. The given value is stored for this
+// word.
 func acceptWord[T comparable](k Key, word string, value T, target *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {
@@ -311,7 +311,7 @@ func parsedOrNoneKey(name string, target *string, parse func(text string) (strin
 	return acceptWord(textKey(name, noneWord, target, parse), noneWord, "", target)
 }
 
-// makeSecret returns the setting k, changed so that only admins see its value.
+// makeSecret returns the setting k, changed so that only admins may see its value.
 func makeSecret(k Key) Key {
 	k.Secret = true
 	return k
@@ -343,7 +343,7 @@ func integerKey[N int | int64](name, defaultText string, minValue, maxValue N, t
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-// numberKey returns a setting that is a number from minValue to maxValue, possibly with a fraction.
+// numberKey returns a setting that is a number from minValue to maxValue. The number may have a fraction.
 func numberKey(name, defaultText string, minValue, maxValue float64, target *float64) Key {
 	return newKey(name, defaultText, target, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
@@ -384,8 +384,8 @@ func durationOrNeverKey(name, defaultText string, target *time.Duration) Key {
 
 // These are the highest valid values of some settings.
 const (
-	maxOutputBytes      = 1 << 50 // for settings that limit the bytes of all jobs of a user or a queue
-	maxConcurrencyLimit = 1 << 20 // for settings that limit connections or running jobs
+	maxOutputBytes      = 1 << 50 // for the settings that limit the total bytes of a user's or a queue's jobs
+	maxConcurrencyLimit = 1 << 20 // for the settings that limit the number of connections or of running jobs
 )
 
 // sizeKey returns a setting that is a number of bytes, at most maxBytes.
@@ -411,7 +411,7 @@ func choiceKey(name, defaultText string, target *string, values ...string) Key {
 	return k
 }
 
-// textOrNoneKey returns a setting that is a text. The text "none" is stored as "".
+// textOrNoneKey returns a setting that is a text. The word "none" is stored as "".
 func textOrNoneKey(name string, target *string, check func(string) error) Key {
 	return parsedOrNoneKey(name, target, func(text string) (string, error) {
 		switch {
@@ -424,7 +424,8 @@ func textOrNoneKey(name string, target *string, check func(string) error) Key {
 	})
 }
 
-// must returns a value parsed from the text of a setting. The text was checked before, so err must be nil.
+// must returns a value that was parsed from the text of a setting. It panics if err is not nil, which cannot
+// happen because the text was checked when it was set.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic("config: " + err.Error())

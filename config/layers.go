@@ -13,7 +13,7 @@ import (
 // Origin says where the value of a setting comes from.
 type Origin string
 
-// These are the origins. Each overrides those above it.
+// These are the origins, from the weakest to the strongest. A stronger origin overrides a weaker one.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
@@ -23,7 +23,7 @@ const (
 	FromRunning Origin = "running" // set by a user until the service restarts; used only for the setting workers
 )
 
-// Layer holds the settings that come from one origin. Values contains their values as text, by name.
+// Layer holds the settings that come from one origin. Values maps the name of a setting to its value as text.
 type Layer struct {
 	Origin Origin
 	Values map[string]string
@@ -33,7 +33,7 @@ type Layer struct {
 type Config struct {
 	Settings
 	layers []Layer // from weakest to strongest
-	// pendingSettings lists the settings whose new values KeepUntilRestart has replaced by the old values.
+	// pendingSettings lists the new values that take effect only at a restart. KeepUntilRestart fills the list.
 	pendingSettings []PendingSetting
 }
 
@@ -46,8 +46,8 @@ type PendingSetting struct {
 // PendingRestart returns the settings that get a new value when the service restarts.
 func (c *Config) PendingRestart() []PendingSetting { return c.pendingSettings }
 
-// Merge applies layers to the defaults, from the weakest to the strongest, and checks the values. It
-// copies the layers, so the caller may change them later.
+// Merge applies layers to the defaults, in the given order, and checks the values. A later layer overrides an
+// earlier one. Merge copies the layers, so the caller may change them later.
 func Merge(layers ...Layer) (Config, error) {
 	c := Config{layers: slices.Clone(layers)}
 	for i := range c.layers {
@@ -76,15 +76,15 @@ func (c *Config) Origin(name string) Origin {
 	return c.StrongestOrigin(name)
 }
 
-// StrongestOrigin returns the origin that gives a setting its value, even if that value takes effect only when
-// the service restarts.
+// StrongestOrigin returns the strongest origin that sets a setting. Its value may take effect only at the next
+// restart of the service.
 func (c *Config) StrongestOrigin(name string) Origin {
 	_, origin := c.strongestValue(name, "")
 	return origin
 }
 
-// strongestValue returns the value of a setting in the last layer that contains the setting, and the layer's origin.
-// If no layer contains the setting, it returns defaultText and FromDefault.
+// strongestValue returns the value of a setting in the last layer that contains the setting, and the origin of
+// that layer. If no layer contains the setting, it returns defaultText and FromDefault.
 func (c *Config) strongestValue(name, defaultText string) (text string, origin Origin) {
 	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
@@ -95,8 +95,8 @@ func (c *Config) strongestValue(name, defaultText string) (text string, origin O
 	return text, origin
 }
 
-// OverriddenSettings returns the names of the settings whose values from the given origin have no effect, because
-// a stronger origin sets them too.
+// OverriddenSettings returns the names of the settings that the given origin sets without effect, because a
+// stronger origin sets them too.
 func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != origin {
@@ -111,8 +111,8 @@ func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 	return names
 }
 
-// Set sets a setting to a value from a settings file: text, a number, true or false. If the setting is
-// a list, the value may also be a list of names. Errors contain the name of the setting.
+// Set sets a setting to a value from a TOML file: text, a number, true, false or, for some settings, a list of
+// names. Errors contain the name of the setting.
 func (l *Layer) Set(name string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
@@ -167,8 +167,8 @@ func formatNameList(names []any) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// ReadEnv returns the settings that the variables of an environment set. For example, QUEUECTL_WORKERS=7 sets
-// the setting workers.
+// ReadEnv returns the settings in an environment. For example, QUEUECTL_WORKERS=7 sets the setting workers to
+// 7.
 func ReadEnv(environ []string) (Layer, error) {
 	l := Layer{Origin: FromEnv, Values: map[string]string{}}
 	for _, e := range environ {
@@ -185,7 +185,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			err = k.Check(text)
 		}
 		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
-			// Use only the message, because the text already names the variable.
+			// Use only the message of the error, because the new text already names the variable.
 			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
 		l.Values[k.Name] = text

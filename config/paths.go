@@ -11,16 +11,17 @@ type Paths struct {
 const (
 	SettingsFileName = "queuectl.toml"
 	LogName          = "queuectl.log"
-	// BothServicesMarkerName is the name of an empty file. It exists if queuectl has already informed the user that
-	// there is a system service in addition to the user's own service.
+	// BothServicesMarkerName is the name of an empty file. queuectl creates the file after it has informed the
+	// user that the machine has a system service in addition to the user's own service.
 	BothServicesMarkerName = "both-services"
 
-	// ServiceLogName is the name of the log of the system service on Windows, which has no journal.
+	// ServiceLogName is the file name of the log of the system service on Windows. On Linux, the log is in the
+	// journal.
 	ServiceLogName = "service.log"
 )
 
-// Runners that run as root have their own directory, RunnerDir. The file RunnerPolicy says which users' jobs they
-// may run.
+// RunnerDir is the directory of the runners that run as root. The file RunnerPolicy lists the users whose jobs
+// these runners may run.
 const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"

@@ -17,17 +17,17 @@ const maxID = 1<<32 - 2
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// xdgDirName is the name of two directories below the XDG base directories: one contains a user's queue, the
-// other the user's settings.
+// xdgDirName is the name of a user's directories below the XDG base directories: one for the queue, and one for
+// the settings.
 const xdgDirName = "queuectl"
 
-// PathsIn returns the paths of a service that keeps everything in one directory.
+// PathsIn returns the paths of a service whose files are all in one directory.
 func PathsIn(dir string) Paths {
 	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName), SettingsFile: filepath.Join(dir, SettingsFileName)}
 }
 
-// PathsOfSocket returns the paths of the service that uses a socket. It returns false if the file name of the
-// socket is not socketName, because the service's directory is then unknown.
+// PathsOfSocket returns the paths of the service that listens on a socket. It returns false if the socket's
+// file name is not socketName, because then the other files may be in another directory.
 func PathsOfSocket(socket string) (Paths, bool) {
 	return PathsIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
@@ -63,8 +63,8 @@ func UserPaths() (Paths, error) {
 }
 
 // CheckOwner returns an error if root would create the state directory in the home directory of another
-// account, as happens with `sudo -E`. That account could not use the files of root. CheckOwner accepts all
-// other callers: if they may not write to the directory, creating the state directory fails later.
+// account, as happens with `sudo -E`. That account could not use the files. CheckOwner does not check other
+// callers: without write permission, they fail later, when the directory is created.
 func (p Paths) CheckOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -75,7 +75,7 @@ func (p Paths) CheckOwner() error {
 			continue
 		}
 		if err != nil {
-			return nil // creating the state directory reports the error
+			return nil // the caller reports this error when it creates the state directory
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
 			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",

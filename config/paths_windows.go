@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxID is the highest number of a user or group. Every integer up to maxID is exact in JSON.
+// maxID is the highest number of a user or group. It is the highest integer up to which JSON numbers are exact.
 const maxID = 1<<53 - 1
 
 // pipeNamePrefix is the prefix for the pipe names of services.
 const pipeNamePrefix = `\\.\pipe\queuectl`
 
-// PathsIn returns the paths of a service that keeps everything in one directory. Pipes are not in a directory,
-// so the name of the pipe contains a hash of the directory's path. PathsIn first makes the path absolute and
-// lower-case, with long names. The hash is the first 16 hexadecimal digits of the path's SHA-256.
+// PathsIn returns the paths of a service whose files are all in one directory. The name of its pipe is global,
+// so it contains a hash of the directory's path: the first 16 hexadecimal digits of the SHA-256. The hashed
+// path is absolute and lower-case, with long names, so every spelling of the path results in the same pipe.
 func PathsIn(dir string) Paths {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
@@ -31,8 +31,8 @@ func PathsIn(dir string) Paths {
 			SettingsFileName)}
 }
 
-// expandShortNames replaces short names like PROGRA~1 in the existing part of a path. So a directory has the same pipe,
-// however its path is spelled.
+// expandShortNames replaces short names like PROGRA~1 by the long names, in the part of a path that exists. The
+// name of the pipe must not depend on how the path is spelled.
 func expandShortNames(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -49,15 +49,15 @@ func expandShortNames(path string) string {
 	return filepath.Join(expandShortNames(parent), filepath.Base(path))
 }
 
-// PathsOfSocket always returns false, because the name of a pipe does not contain the directory of its
-// service.
+// PathsOfSocket always returns false, because the directory of a service cannot be derived from the name of its
+// pipe.
 func PathsOfSocket(string) (Paths, bool) { return Paths{}, false }
 
 // defaultShell is the default shell for the commands of jobs.
 const defaultShell = "cmd.exe /C"
 
-// SystemPaths returns the paths of the system service. It does not read the environment, because users
-// can change the environment of their programs.
+// SystemPaths returns the paths of the system service. It does not read them from the environment, because
+// users can change the environment of their programs.
 func SystemPaths() Paths {
 	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
 	if err != nil {
@@ -76,5 +76,6 @@ func UserPaths() (Paths, error) {
 	return PathsIn(filepath.Join(local, "queuectl")), nil
 }
 
-// CheckOwner always returns nil, because files inherit the access rights of the home directory.
+// CheckOwner always returns nil: on Windows, files that an administrator creates in a home directory inherit
+// its access rights.
 func (p Paths) CheckOwner() error { return nil }

@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// The name of a pipe depends on the directory of its service, but not on how the path of the directory
-// is spelled.
+// The name of the pipe depends on which directory the service uses, but not on how the path is spelled.
 func TestPipeNameFollowsDirectory(t *testing.T) {
 	want := PathsIn(`C:\Users\alice\jobs`).Socket
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
@@ -51,7 +50,7 @@ func TestAccountsByNumberNameOrSID(t *testing.T) {
 	}
 }
 
-// A directory has the same pipe under its long name and under its short name, before and after it is created.
+// A directory has the same pipe under its long and its short name, whether or not the directory exists.
 func TestDirectoryHasOnePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {

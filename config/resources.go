@@ -10,21 +10,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resource is a limited resource of the machine, such as its GPUs. A job can reserve units of a resource.
+// Resource is a limited resource of the machine, such as its GPUs. Jobs reserve units of it, for example single
+// GPUs.
 type Resource struct {
 	IDs         []string // ids of the units; "0", "1", … if the settings contain only a count
-	EnvVariable string   // environment variable that contains the ids of the units that a job has; "" means none
+	EnvVariable string   // environment variable of a job that contains the ids of its units; "" means none
 }
 
-// These are the limits of the table resources.
+// These constants limit what the table "resources" of the settings file may contain.
 const (
 	maxResources   = 64
 	maxUnits       = 1024 // maximum number of units of one resource
 	maxUnitIDBytes = 128  // maximum length of the id of a unit, in bytes
 )
 
-// SetResources sets the setting `resources` from the table `resources` of a settings file. Each resource in the
-// table has the field count or ids, and optionally env.
+// SetResources sets the setting "resources" from the table of the same name in a settings file. Each resource
+// in the table has the field count or ids, and optionally env.
 func (l *Layer) SetResources(table map[string]any) error {
 	var entries []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -44,7 +45,7 @@ func (l *Layer) SetResources(table map[string]any) error {
 	return l.Set("resources", strings.Join(entries, " "))
 }
 
-// formatResource converts one resource of a settings file to its text in the setting `resources`.
+// formatResource converts one resource in a settings file to the text form that parseResources reads.
 func formatResource(name string, fields map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
@@ -79,8 +80,8 @@ func formatResource(name string, fields map[string]any) (string, error) {
 	return name + "=" + text, nil
 }
 
-// checkResources checks a list of resources, separated by spaces. Each has the form NAME=COUNT or NAME=[ID,ID],
-// and may end in >VARIABLE.
+// checkResources checks a list of resources, separated by spaces. Each has the form NAME=COUNT or NAME=[ID,ID].
+// A resource may end in >VARIABLE, which names its environment variable.
 func checkResources(text string) (string, error) {
 	_, err := parseResources(text)
 	return strings.Join(strings.Fields(text), " "), err
@@ -124,7 +125,7 @@ func parseResources(text string) (map[string]Resource, error) {
 	return resources, nil
 }
 
-// parseUnitIDs parses a count or a list of ids, and returns the ids of the units.
+// parseUnitIDs returns the ids of a resource's units. The text is a count of units or a list of ids.
 func parseUnitIDs(text string) (ids []string, err error) {
 	list, listed := strings.CutPrefix(text, "[")
 	if listed && strings.HasSuffix(list, "]") {
@@ -154,8 +155,8 @@ func parseUnitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// isVariableName reports whether a resource may use an environment variable with this name. It rejects PATH and
-// HOME, because jobs need the usual values of these.
+// isVariableName reports whether a resource may use this name for its environment variable. It rejects PATH and
+// HOME, which every job needs.
 func isVariableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StoreSQLite is the value of the setting store that selects an SQLite file in the state directory.
+// StoreSQLite is the value of the setting store that stores the queue in an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credentialPrefix is the prefix of a value of the setting store_file that names a systemd credential of the
-// service instead of a file.
+// credentialPrefix begins a value of the setting store_file that is not a path but the name of a systemd
+// credential.
 const credentialPrefix = "credential:"
 
 func checkStoreFile(text string) error {
@@ -49,9 +49,9 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkPairs returns an error unless the text consists of words NAME=VALUE with different names: at least
-// one, and not more than maxPairs. pairNoun is the word for such a pair in errors. The function check returns
-// an error for an invalid pair.
+// checkPairs returns an error unless the text consists of words of the form NAME=VALUE, 1 to maxPairs of them,
+// with different names. The function check returns an error for an invalid word. pairNoun is the word for a
+// pair in errors.
 func checkPairs(pairNoun string, maxPairs int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > maxPairs {
@@ -81,7 +81,7 @@ func parsePairs(text string) map[string]string {
 	return values
 }
 
-// LabelsOfNode returns the labels in the setting node_labels.
+// LabelsOfNode returns the labels of this node as a map. They are the value of the setting node_labels.
 func (s *Settings) LabelsOfNode() map[string]string { return parsePairs(s.NodeLabels) }
 
 func parseStore(text string) (string, error) {
@@ -132,8 +132,8 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. Errors contain optionName, the name of the setting
-// or flag with the path.
+// ReadStoreFile reads the URL of a database from a file. optionName is the setting or flag that contains the
+// path; it is part of errors.
 func ReadStoreFile(optionName, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -166,5 +166,5 @@ func checkRoles(text string) error {
 	})
 }
 
-// RoleUsers returns the users in the setting store_roles, by role.
+// RoleUsers maps each database role in the setting store_roles to its user.
 func (s *Settings) RoleUsers() map[string]string { return parsePairs(s.StoreRoles) }

@@ -55,6 +55,6 @@ func parseWebHosts(text string) (string, error) {
 	return strings.Join(hosts, " "), nil
 }
 
-// HostNames returns the host names of the web page. They do not include the loopback names, which are
-// always valid.
+// HostNames returns the host names under which users may open the web page. The loopback names are always valid
+// and not in the list.
 func (s *Settings) HostNames() []string { return strings.Fields(s.WebHosts) }

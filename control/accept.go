@@ -12,32 +12,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the connections that the server does not serve yet, or no longer serves. Connections
-// that are being refused or closed do not count towards the setting max_connections. They use some of the 64 file
-// descriptors that the service reserves for itself.
+// These constants limit the connections that are accepted but not served: those that wait to be served, are
+// being refused or are being closed. They do not count towards the setting max_connections. They use some of
+// the 64 file descriptors that the service keeps for itself.
 const (
-	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
+	maxStartingGoroutines = 4  // goroutines of one user that were started but have not begun to run
 	maxAcceptBurst        = 16 // connections accepted in a row, in about 1 ms, before other goroutines may run
-	// maxRefusals is the maximum number of concurrent refusals whose error names users. The lookup of a name takes
-	// seconds if the account database is slow. Above this limit, a user without access gets an error without
-	// names.
+	// maxRefusals is the maximum number of concurrent refusals whose errors contain user names. If the account
+	// database is slow, the lookup of a name takes seconds. While maxRefusals lookups are running, further
+	// users without access get an error without names.
 	maxRefusals = 16
-	// maxClosings is the maximum number of connections that are being closed in the background after they were
-	// evicted, that is, closed to make room for new ones. At this limit, a new connection is served only after
-	// the connection that was evicted for it is closed.
+	// maxClosings is the maximum number of evicted connections that are being closed in the background. An
+	// evicted connection is one that is closed to make room for a new one. At this limit, a new connection
+	// waits until the connection that was evicted for it is closed.
 	maxClosings = 16
 )
 
 // acceptedConns holds the accepted connections that the server does not serve yet.
 type acceptedConns struct {
 	goroutines sync.WaitGroup // goroutines that serve, refuse or close connections
-	// refusalSemaphore is a semaphore with one value for each refusal in progress that may look up a user name.
+	// refusalSemaphore contains one value for each refusal in progress that may look up a user name.
 	refusalSemaphore chan struct{}
-	// closingSemaphore is a semaphore with one value for each evicted connection that is being closed in the
-	// background.
+	// closingSemaphore contains one value for each evicted connection that is being closed in the background.
 	closingSemaphore chan struct{}
 
-	// startLimiter counts, for each user, the goroutines that were started and do not run yet.
+	// startLimiter counts, for each user, the goroutines that were started but have not begun to run.
 	startLimiter *fair.Limiter
 }
 
@@ -49,11 +48,10 @@ func newAcceptedConns() *acceptedConns {
 	}
 }
 
-// startServing starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
-// maxStartingGoroutines goroutines that were started but do not run yet. Further connections of the user wait
-// without a goroutine. Accepting a connection is faster than serving it. Without the limit, hundreds of one
-// user's goroutines could run before any request of another user. If a waiting connection is evicted, ctx ends
-// and the connection is never served.
+// startServing starts a goroutine that serves a user's connection, and returns immediately. If the user already
+// has maxStartingGoroutines goroutines that have not begun to run, the connection waits without a goroutine.
+// Otherwise a user who connects very often could have hundreds of goroutines that run before any request of
+// another user. If ctx ends while the connection waits, because the connection was evicted, it is never served.
 func (a *acceptedConns) startServing(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
 	a.startLimiter.AcquireAsync(ctx, r, func() {
@@ -64,13 +62,12 @@ func (a *acceptedConns) startServing(ctx context.Context, uid int, serve func())
 	})
 }
 
-// closeEvicted closes evicted connections. Close may have to wait for the goroutine that reads from the
-// connection, so closeEvicted calls it in the background. While maxClosings connections are being closed,
-// closeEvicted closes further ones itself and waits. Without this limit, connections that are being closed could
-// use up the file descriptors.
+// closeEvicted closes evicted connections in the background, because Close may have to wait for the goroutine
+// that reads from the connection. If maxClosings connections are already being closed, closeEvicted closes the
+// connection itself and waits. Otherwise connections that are being closed could use up the file descriptors.
 func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
-		c.cancelRequests() // the goroutine that serves it may be waiting for room in its user's limits
+		c.cancelRequests() // the goroutine that serves this connection may be waiting for its user's other requests
 		select {
 		case a.closingSemaphore <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -83,11 +80,11 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	}
 }
 
-// admitAndStart admits a connection and starts serving it. It admits the connection before the server accepts the next,
-// so connections that are not admitted need no goroutines. On systems where identifying the peer can block, a
-// separate goroutine admits the connection.
+// admitAndStart admits a connection and starts a goroutine that serves it. It admits the connection before the
+// server accepts the next one, so a connection that is not admitted needs no goroutine. If identifying the peer
+// can block, a new goroutine does both.
 func (s *Server) admitAndStart(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if socket.PeerOfMayBlock { // a client that sends nothing may block this step, and must not delay others
+	if socket.PeerOfMayBlock { // a client that sends nothing may block this step; it must not delay other clients
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -108,7 +105,7 @@ func (s *Server) admitAndStart(ctx context.Context, nc net.Conn, a *acceptedConn
 			s.serveAdmitted(ctx, c, queue.Errorf(queue.CodeDenied,
 				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}
-	default: // sending the error does not block, because one line fits into the buffer of a new socket
+	default: // sending the error does not block, because it fits into the empty buffer of a new socket
 		s.serveAdmitted(ctx, c, err)
 	}
 }
@@ -117,7 +114,7 @@ func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
 	for _, o := range evicted {
-		o.cancelRequests() // the goroutine that serves it may be waiting for room in its user's limits
+		o.cancelRequests() // the goroutine that serves this connection may be waiting for its user's other requests
 		o.netConn.Close()
 	}
 	s.serveAdmitted(ctx, c, err)
@@ -129,14 +126,15 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	return ctx, &serverConn{netConn: nc, activeChangedAt: time.Now(), cancelRequests: cancel}
 }
 
-// admit identifies the peer and adds the connection to the table of served connections. At the limit for all
-// connections, it evicts the one that has been idle longest. At the limit per user, it evicts a connection of
-// that user. For a user without access it evicts no connection. The caller closes the evicted connections.
+// admit identifies the peer and adds the connection to the table of served connections. If the limit for all
+// connections is reached, it evicts the connection that has been idle longest. If the limit per user is
+// reached, it evicts one of the same user. For a peer without access it evicts none. The caller closes the
+// evicted connections.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
-		// Identifying the peer may have to wait for the first bytes that it sends.
+		// Identifying the peer may have to wait for the first bytes that the peer sends.
 		c.netConn.SetReadDeadline(time.Now().Add(firstLineTimeout))
 		c.peer, err = s.peerOf(c.netConn)
 	}
@@ -147,8 +145,8 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	return s.conns.add(c, s.limits)
 }
 
-// serveAdmitted serves an admitted connection. If err is not nil, it instead sends err, the reason for the
-// refusal, to the client.
+// serveAdmitted serves an admitted connection. If err is not nil, the connection was refused, and serveAdmitted
+// only sends err to the client.
 func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	defer c.netConn.Close()
 	defer c.cancelRequests()

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/control/fair"
 )
 
-// countedConn is a connection whose first Close decrements a counter of open connections.
+// countedConn is a connection that decrements the counter openCount when it is closed for the first time.
 type countedConn struct {
 	net.Conn
 	openCount *atomic.Int64
@@ -28,8 +28,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// If a user connects faster than the service can serve, the user's connections still use at most their share of
-// the file descriptors. Connections that are being closed do not count.
+// A user who connects faster than the service can serve never has more open connections than the limit per
+// user, plus those that are being closed.
 func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
@@ -38,7 +38,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		// simulates maxStartingGoroutines goroutines that do not run yet
+		// act as if maxStartingGoroutines goroutines had not begun to run
 		a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
 		var open atomic.Int64
 		var clients []net.Conn
@@ -74,8 +74,8 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	})
 }
 
-// When maxRefusals refusals hang because the look-up of names is slow, further users without access get an
-// error without names. Other users are served.
+// While maxRefusals refusals wait for a slow lookup of names, further users without access are refused with an
+// error without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { <-known }}

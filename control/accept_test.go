@@ -7,12 +7,12 @@ import (
 	"github.com/queuectl/queuectl/control/fair"
 )
 
-// A user's connections that wait to be served do not delay other users' connections. Each waiting
-// connection is served exactly once.
+// While one user's connections wait to be served, another user's connection is served. Each waiting connection
+// is served exactly once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newAcceptedConns()
 	var served atomic.Int64
-	// simulates maxStartingGoroutines goroutines that do not run yet
+	// act as if maxStartingGoroutines goroutines had not begun to run
 	a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
 	for range 1000 {
 		a.startServing(t.Context(), 1, func() { served.Add(1) })

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ActionAPI acts on selected jobs. Each method except Clear acts only on jobs in certain states. If the caller
-// names a job in another state, the method refuses the job and returns the reason.
+// ActionAPI changes selected jobs. Each method except Clear accepts only jobs in certain states. If the caller
+// names a job in another state, the method leaves the job unchanged and returns the reason.
 type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
@@ -18,15 +18,16 @@ type ActionAPI interface {
 	// Hold prevents waiting jobs from starting. Release lets them start again.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
-	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, Pause freezes
-	// all running jobs and lets no job start, even after a restart, until Resume is called with All. This needs
-	// the right "operate". Jobs and queues that were paused individually stay paused.
+	// Pause freezes running jobs together with their timeouts, and Resume continues them. Pause with All
+	// freezes all running jobs and prevents all jobs from starting, even after a restart of the service, until
+	// Resume with All. All needs the right "operate". Resume with All does not continue jobs and queues that
+	// were paused individually.
 	Pause(ctx context.Context, p Selection) (BulkResult, error)
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
-	// Requeue stops running jobs and puts them back in the queue. The attempt does not count.
+	// Requeue stops running jobs and puts them back in the queue. The interrupted attempt does not count.
 	Requeue(ctx context.Context, p Selection) (BulkResult, error)
-	// Kill sends a signal to all processes of running jobs. If the attempt ends, its exit status decides what
-	// happens to the job.
+	// Kill sends a signal to all processes of running jobs. If a job ends because of the signal, its exit
+	// status decides whether the job is retried.
 	Kill(ctx context.Context, p Kill) (BulkResult, error)
 	// Edit changes fields of waiting jobs.
 	Edit(ctx context.Context, p Edit) (BulkResult, error)
@@ -36,9 +37,9 @@ type ActionAPI interface {
 	Clear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
-// Selection selects jobs: those with the ids in ID or IDs, or those that match all other fields that are set.
-// In the second case, one request processes the newest jobs, at most MaxSelectedPerRequest. BulkResult.Next is
-// then the value of Cursor for the remaining jobs.
+// Selection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields
+// that are set. Without ids, one request processes at most MaxSelectedPerRequest jobs, the newest ones. If more
+// jobs match, BulkResult.Next is the Cursor of the next request.
 type Selection struct {
 	ID  JobID  `json:"id,omitempty" rule:"nonEmpty"`
 	IDs JobIDs `json:"ids,omitempty" rule:"selectedIDs"`
@@ -62,7 +63,7 @@ type Selection struct {
 // ActionAPI.Pause), so it cannot be combined with other fields.
 type PauseSelection struct{ Selection }
 
-// MaxSelectedPerRequest is the maximum number of jobs that one request processes if it names no ids.
+// MaxSelectedPerRequest is the maximum number of jobs that one request without ids processes.
 const MaxSelectedPerRequest = 1000
 
 // AllIDs returns the ids in ID and IDs together.
@@ -87,9 +88,9 @@ type Edit struct {
 	Set json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
-// Retry holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting for
-// their retry time. When a job fails, the jobs that depend on it are cancelled. The method also retries these
-// dependants if WithoutDependants is false.
+// Retry holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting
+// for their retry time. The failure of a job cancels the jobs that depend on it. Unless WithoutDependants is
+// true, retry runs these dependants again too.
 type Retry struct {
 	Selection
 	WithoutDependants bool `json:"only,omitempty"`
@@ -102,26 +103,25 @@ type Remove struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// ClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs permanently: all jobs
-// or, if Batch is set, the jobs of that batch of the caller.
+// ClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs for good. With Batch,
+// they remove only the jobs of that batch of the caller.
 type ClearParams struct {
 	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`
 	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
-// BulkResult lists the jobs that a method has changed. For each job that it refused to change, Refusals
-// contains the reason.
+// BulkResult says which jobs a method has changed. Refusals contains the jobs that it did not change, and why.
 type BulkResult struct {
 	// These two fields are always sent, even if empty, except after a dry run.
 	DoneIDs    []string  `json:"done,omitempty"`
 	Refusals   []Refusal `json:"refused,omitempty"`
-	MatchCount *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
+	MatchCount *int      `json:"matched,omitempty"` // number of selected jobs; set only after a dry run
 	Next       *string   `json:"next,omitempty"`    // cursor for the remaining jobs
-	// UnenforcedLimits is set only by the method edit. It lists the new limits that this machine does not enforce,
-	// or enforces only in part.
+	// UnenforcedLimits is set only by the method edit. It lists the new limits of the jobs that this machine
+	// enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes is set only by the method edit. See EnqueueResult.Notes.
+	// Notes is set only by the method edit. It has the meaning of EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -157,8 +157,8 @@ func (r *Refusal) Err() *queue.Error {
 // RemovalCount says how many jobs a method has removed.
 type RemovalCount struct {
 	Count      int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
-	MatchCount *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
-	TotalJobs  int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
+	MatchCount *int `json:"matched,omitempty"` // number of selected jobs; set only after a dry run
+	TotalJobs  int  `json:"of,omitempty"`      // total number of jobs to remove; set only in progress reports
 }
 
 // MarshalJSON implements json.Marshaler. After a dry run it writes only MatchCount.

@@ -4,29 +4,28 @@ import "context"
 
 // AdminAPI contains the methods for administrators.
 type AdminAPI interface {
-	// Cleanup removes old ended jobs. It reports its progress by calling the given function.
+	// Cleanup removes old ended jobs. It calls reportProgress from time to time.
 	Cleanup(ctx context.Context, p Cleanup, reportProgress func(RemovalCount) error) (RemovalCount, error)
-	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
-	// was acknowledged before the call.
+	// Backup sends a copy of the queue's database in pieces. The copy contains every change that the service
+	// acknowledged before the call.
 	Backup(ctx context.Context, p NoParams, handlePiece func(BackupPiece) error) (BackupEnd, error)
-	// Doctor checks the queue and its environment for problems. It reports its progress by calling the given
-	// function.
+	// Doctor checks the queue and its environment for problems. It calls reportProgress from time to time.
 	Doctor(ctx context.Context, p Doctor, reportProgress func(Progress) error) (Diagnosis, error)
-	// HookTest enqueues the job of a hook or webhook in the settings, so that users can test it. A hook is a
-	// command, and a webhook is an HTTP request, that a job's outcome causes. The job's input describes an
-	// invented job.
+	// HookTest enqueues a job that executes a hook or webhook in the settings, so that users can test it. A
+	// hook is a command and a webhook an HTTP request, executed after an event of a job. For the test, the
+	// event is invented.
 	HookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
 	// Drain turns a drain on or off. During a drain no jobs start, even after a restart. Drain returns once no
-	// job can start any more. If a job can still start after a time limit, it returns an error that names the
-	// job or the node. The drain stays on even then.
+	// job can start any more. After a time limit it returns an error that names the job or the node that
+	// prevents this; the drain then stays on.
 	Drain(ctx context.Context, p Drain) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
 	ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error)
 }
 
 // Cleanup holds the parameters of the method cleanup. The method removes jobs in the given states (default:
-// completed and cancelled) that ended at least Days days ago (nil means 7). It keeps at least the Keep newest jobs
-// in these states.
+// completed and cancelled) that ended at least Days days ago (nil means 7). It keeps at least the newest Keep
+// jobs in these states.
 type Cleanup struct {
 	Days   *float64 `json:"days,omitempty" rule:"days"`
 	State  TextList `json:"state,omitempty" rule:"endedStates"`
@@ -34,21 +33,22 @@ type Cleanup struct {
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup. Before the first piece, a BackupPiece without bytes reports the progress.
+// BackupPiece is a piece of a backup. Before the first piece, values without Base64 report the progress of the
+// copy.
 type BackupPiece struct {
 	Base64     []byte `json:"base64,omitempty"`
 	DoneBytes  int64  `json:"done"` // number of bytes copied until now
 	TotalBytes int64  `json:"of"`   // estimated total number of bytes
 }
 
-// BackupEnd is the response to Backup: the size and the hash of all pieces together.
+// BackupEnd is the response to Backup: size and hash of the whole backup.
 type BackupEnd struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
 }
 
-// Doctor holds the parameters of the method doctor, which checks the queue and its environment. With Verify, the
-// method also checks whether the whole database is consistent with itself and with the output files.
+// Doctor holds the parameters of the method doctor, which checks the queue and its environment. With Verify,
+// the method also reads the whole database, to check it for damage and against the output files.
 type Doctor struct {
 	Verify bool `json:"verify,omitempty"`
 }
@@ -79,8 +79,8 @@ type HookTestParams struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
-// Drain holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait, the
-// response is sent once no job is running.
+// Drain holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait,
+// the method returns only when no job is running.
 type Drain struct {
 	EndDrain bool `json:"off,omitempty"`
 	Wait     bool `json:"wait,omitempty"`
@@ -101,7 +101,7 @@ type ServiceStop struct {
 // ServiceStopResult is the response to ServiceStop. The service sends it when it begins to stop.
 type ServiceStopResult struct {
 	PID int    `json:"pid"`
-	Dir string `json:"folder"` // state directory; its lock is free once the service has ended
-	// RunnerDir is the directory of runners that run as root. It is "" if the service uses no such runners.
+	Dir string `json:"folder"` // state directory; the service releases its lock when it ends
+	// RunnerDir is the directory of the runners that run as root; "" if the service uses no such runners.
 	RunnerDir string `json:"runner_dir,omitempty"`
 }

@@ -1,15 +1,15 @@
-// Package control lets clients use a running queue. It defines the API, its wire format, a server and a client.
-// The server identifies the user at the other end of each connection.
+// Package control lets clients use a running queue. It defines the API and its wire format, and implements a
+// server and a client. The server identifies the user of each connection.
 //
 // Start with API, which the service and Client both implement. Methods is the table of methods, and Server.Run
 // serves them.
 package control
 
 // API contains all methods of a running queue, grouped by subject. The service implements it. Client implements
-// it too, by sending the calls to the service. Errors are a *queue.Error or wrap one. All methods are safe for
+// it by sending each call to the service. Every error is or wraps a *queue.Error. All methods are safe for
 // concurrent use.
 //
-// Code that needs only some methods uses the smallest of the interfaces below that has them. See
+// Code that needs only some methods uses the smallest of these interfaces that has them. See
 // docs/decisions/0101.
 type API interface {
 	SessionAPI

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// testServer is a server for which each test chooses the uid of every client. Like the service, its API reads
-// while it holds a slot. A read returns immediately if the uid is divisible by three; other reads last until
-// the test ends them.
+// testServer is a server for which each test chooses the uid of every client. Its API reads in a slot, as the
+// service does (see SlotClass). A read returns immediately if the uid is divisible by three. Other reads last
+// until the test ends them.
 type testServer struct {
 	API        // panics for methods that are not defined below
 	t          *testing.T
@@ -36,7 +36,7 @@ type testServer struct {
 	readPermits chan struct{}
 
 	mu          sync.Mutex
-	activeReads map[string]int // number of reads that hold a slot, by user and class; guarded by mu
+	activeReads map[string]int // reads that hold a slot, as a number by user and class; guarded by mu
 	peakReads   map[string]int // highest value of each entry in activeReads; guarded by mu
 }
 
@@ -65,7 +65,8 @@ func newTestServer(t *testing.T) *testServer {
 	return v
 }
 
-// Right implements Authorizer. User 0 is an admin, and users from 100 on have no access.
+// Right implements Authorizer. User 0 is an admin, users from 100 on have no access, and all others may
+// operate.
 func (v *testServer) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
@@ -86,14 +87,14 @@ func (v *testServer) RefusalError(p *Peer, action string, neededRight Right) err
 func (v *testServer) dial(uid int) net.Conn {
 	v.t.Helper()
 	c := dial(v.t, v.socket)
-	// Wait until the server has accepted the connection. On Windows, the server never accepts a
-	// connection that was closed before.
+	// Wait until the server has accepted the connection. On Windows, the server does not accept a connection
+	// that the client has already closed.
 	v.nextUIDs <- uid
 	v.t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// read simulates a read of the store by the service, in a slot.
+// read simulates a read of the store. Like the service, it reads while it holds a slot.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	return v.userLimits.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -107,7 +108,7 @@ func (v *testServer) read(ctx context.Context, class SlotClass) error {
 			v.activeReads[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
-			return nil // the user is not an attacker, so the read ends immediately
+			return nil // this user is not an attacker, so the read ends immediately
 		}
 		select {
 		case <-v.readPermits:
@@ -165,7 +166,7 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 }
 
 // A user who connects over and over, sends many requests and disconnects never has more connections in progress
-// than the limit for one user. A connection whose request waits for room is not evicted, since it is not idle.
+// than the limit per user.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTestServer(t)
 	v.maxUserConns = 20
@@ -193,9 +194,8 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// An attacker who pipelines reads on a hundred connections has at most 4 lists in progress and holds at most
-// one slot for them. So slots remain for other users: their requests wait at most until readSlots reads of the
-// attacker have ended.
+// One or two attackers send as many requests as they can, each on a hundred connections. Other users' requests
+// still wait only until a few reads of the attackers have ended, at most readSlots.
 func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
@@ -253,7 +253,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	}
 }
 
-// readsInProgress returns how many reads of the users hold a slot.
+// readsInProgress returns how many reads of these users hold a slot.
 func (v *testServer) readsInProgress(uids ...int) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -267,8 +267,8 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 	return n
 }
 
-// waitForFullLoad waits until the users have as many requests in progress as the limit allows. It returns how
-// many of these requests hold a slot.
+// waitForFullLoad waits until these users have as many requests in progress as the limits allow. It returns how
+// many of their reads hold a slot.
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
@@ -288,9 +288,9 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 	return before
 }
 
-// A user opens many connections and sends on each most of a line but not its end. Together they take only as
-// much memory as one line. In the meantime, a line of another user is processed. Connections that are refused get an
-// error with the reason.
+// A user sends the beginning of a long line on many connections. The server buffers only as much as one line of
+// them, and refuses the others with an error that says why. Other users' requests are processed at the same
+// time.
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200
@@ -312,7 +312,8 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		func() bool { return v.bytesInProgress(1) > int64(len(half))-freeConnBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
-	// While a buffer grows, it exists twice. Each connection has a reader and goroutines.
+	// While a buffer grows, the old and the new one exist together. Each connection also has a reader and
+	// goroutines.
 	const most = MaxLineBytes*3/2 + conns*(freeConnBytes+48<<10)
 	if grown := stats.HeapAlloc - before; grown > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
@@ -338,8 +339,8 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 	talking.Wait()
 }
 
-// At most two large requests are processed concurrently, at most one of each user. If one takes longer than a
-// second, the next one begins.
+// At most two large requests are processed at the same time, and at most one of each user. If a request takes
+// longer than a second, the next one begins.
 func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	v := newTestServer(t)
 	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequestBytes) + `"}` + "\n"
@@ -363,8 +364,8 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	close(v.readPermits)
 }
 
-// A user may have 64 streams over all connections. A further stream is refused with an error that says why.
-// Pieces of a stream that were read while a slot was held are sent after the slot is released.
+// A user may have 64 streams on all connections together. One more stream is refused with an error that says
+// why. A slow reader of a stream does not occupy a slot.
 func TestStreamsHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
 	b := &endlessEvents{server: v, eventText: strings.Repeat("x", 64<<10)}
@@ -392,7 +393,7 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 	}
 }
 
-// endlessEvents is an API whose method Events sends events forever. The value of each event is eventText.
+// endlessEvents is an API whose method Events sends events with the value eventText until sending fails.
 type endlessEvents struct {
 	API
 	server    *testServer
@@ -408,12 +409,12 @@ func (b *endlessEvents) Events(ctx context.Context, _ Events, handleEvent func(E
 	}
 }
 
-// Events calls the method Events of v.API, which the test has set.
+// Events calls Events of the API that the test has set.
 func (v *testServer) Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, handleEvent)
 }
 
-// A line of a user without access may have 64 KiB and not a byte more.
+// A request line of a user without access may have 64 KiB, and not a byte more.
 func TestLinesWithoutAccessAreShort(t *testing.T) {
 	v := newTestServer(t)
 	line := func(n int) string {
@@ -423,7 +424,7 @@ func TestLinesWithoutAccessAreShort(t *testing.T) {
 	const most = maxLineBytesWithoutAccess
 	for n, want := range map[int]string{most: "denied", most + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
-		go io.WriteString(c, line(n)+"\n") // may block, since the server does not read a refused line completely
+		go io.WriteString(c, line(n)+"\n") // the server stops reading a line that it refuses, so writing may block
 		var answer struct {
 			Error struct{ Data struct{ Code string } }
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// connectNonblocking connects to a socket without waiting, as a program that floods the socket does.
+// connectNonblocking starts to connect to a socket and does not wait, like a program that floods the socket.
 func connectNonblocking(path string) (fd int, err error) {
 	fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -24,7 +24,7 @@ func connectNonblocking(path string) (fd int, err error) {
 	return fd, nil
 }
 
-// fillBacklog connects until no more connections can wait to be accepted, and returns their number.
+// fillBacklog connects until the socket's backlog is full. It returns the number of waiting connections.
 func fillBacklog(t *testing.T, path string) (waitingConns int) {
 	t.Helper()
 	for {
@@ -40,7 +40,7 @@ func fillBacklog(t *testing.T, path string) (waitingConns int) {
 	}
 }
 
-// At most 1,025 connections wait to be accepted: Linux allows one more than the backlog of listen(2).
+// At most 1,025 connections wait to be accepted: Linux allows one more than the backlog passed to listen(2).
 func TestBacklogIsBounded(t *testing.T) {
 	const want = 1024 + 1
 	path := tempSocket(t)
@@ -50,7 +50,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// A client that finds the backlog full waits, and connects once there is room.
+// A client that finds the backlog full waits, and connects when the service has accepted a connection.
 func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -74,8 +74,8 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 	}
 }
 
-// A service that accepts no connections is reported as overloaded, not as stopped. If it were reported as
-// stopped, the client would start a second service.
+// If the backlog of the service is full, the client reports an overload. If it reported a stopped service
+// instead, it would also start a second one.
 func TestFullBacklogIsAnOverload(t *testing.T) {
 	path := tempSocket(t)
 	listen(t, path)
@@ -97,7 +97,7 @@ func TestFullBacklogIsAnOverload(t *testing.T) {
 	}
 }
 
-// A user who connects over and over without waiting does not keep other clients out.
+// A user who connects over and over without waiting does not prevent other users from connecting.
 func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)

@@ -18,27 +18,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reconnectTimeout is how long a client tries to reconnect after its connection has broken.
+// reconnectTimeout is how long a client tries to reconnect after it has lost its connection.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing arrives
-// within probeTimeout after that, the client closes the connection. Without this check, the client could wait
-// forever, because systemd accepts connections even for a service that cannot start.
+// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing
+// arrives within probeTimeout after that call, the client closes the connection. Without this check, the client
+// could wait forever: systemd accepts connections even for a service that cannot start.
 const (
 	probeDelay   = 20 * time.Second
 	probeTimeout = 10 * time.Second
 )
 
-// readAfterWriteErrorTime is how long a client continues to read after a write failed. A service that
-// rejects a connection sends the reason before it closes.
+// readAfterWriteErrorTime is how long a client continues to read after it could not write. The service may have
+// rejected the connection, and then sends the reason before it closes the connection.
 const readAfterWriteErrorTime = time.Second
 
-// Client calls the API of a running service over its socket. It connects at the first call and reconnects when
-// the connection breaks. Then it repeats the interrupted call once, if executing the call twice does no harm.
+// Client calls the API of a running service over its socket. It connects at the first call and reconnects after
+// it has lost the connection. It repeats an interrupted call once, but only if a second execution does no harm.
 // Examples are a call that changes nothing, and an enqueue with an idempotency key.
 type Client struct {
 	socketPath string
-	// dialInProcess returns a connection to a server in this process. If it is nil, the client connects to
+	// dialInProcess returns a connection to a server in this process. nil means that the client connects to
 	// socketPath.
 	dialInProcess func() net.Conn
 
@@ -46,7 +46,7 @@ type Client struct {
 	conn *clientConn // nil before the first call; guarded by mu
 }
 
-// clientConn is one connection of a client. The first error on it ends it.
+// clientConn is one connection of a client. The first error of the connection ends it.
 type clientConn struct {
 	netConn net.Conn
 	writeMu sync.Mutex
@@ -57,14 +57,14 @@ type clientConn struct {
 
 	lastID        atomic.Int64 // id of the newest request
 	receivedLines atomic.Int64 // number of lines received
-	unresponsive  atomic.Bool  // checkAlive closed the connection: the service did not answer
+	unresponsive  atomic.Bool  // checkAlive closed the connection, because the service did not answer
 
 	mu           sync.Mutex
 	pendingCalls map[int64]*call // guarded by mu
 	err          error           // why the connection has ended; nil until then; guarded by mu
 }
 
-// call is a request whose answer has not been received yet.
+// call is a request that was sent, and its result when it has ended.
 type call struct {
 	result  json.RawMessage
 	err     error
@@ -94,10 +94,10 @@ func (c *Client) Close() error {
 }
 
 // ErrUnreachable means that no service listens on the socket. It is not a *queue.Error, because errors.Is
-// compares two such errors only by their codes. It would then match every error with the code unavailable.
+// compares such errors only by their codes: ErrUnreachable would match every error with the code unavailable.
 var ErrUnreachable = errors.New("the service is not running")
 
-// unreachableError is an error that matches ErrUnreachable. It also holds the cause.
+// unreachableError matches ErrUnreachable and also contains the cause.
 type unreachableError struct {
 	socketPath string
 	cause      error
@@ -108,7 +108,7 @@ func (u *unreachableError) Error() string {
 	return fmt.Sprintf("no service answers on %s (%v); start the service, or check --socket", u.socketPath, u.cause)
 }
 
-// Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
+// Unwrap lets errors.Is find ErrUnreachable, queue.ErrUnavailable and the cause.
 func (u *unreachableError) Unwrap() []error {
 	return []error{ErrUnreachable, queue.ErrUnavailable, u.cause}
 }
@@ -119,7 +119,7 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// ensureConn returns the connection of the client. It connects first if no connection exists, or if it has ended.
+// ensureConn returns the connection of the client. It connects if the client has no connection or has lost it.
 func (c *Client) ensureConn(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, socket.AccessError(c.socketPath)
-	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // not unreachable: a service may be running
+	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // a service may be running
 		return nil, err
 	case err != nil:
 		return nil, &unreachableError{c.socketPath, err}
@@ -188,8 +188,8 @@ func newClientConn(nc net.Conn) *clientConn {
 	return c
 }
 
-// isClosed reports whether the service has closed the connection. It returns false if another goroutine is
-// reading from the connection.
+// isClosed reports whether the service has closed the connection. It returns false without a check if another
+// goroutine reads from the connection, because that goroutine notices the end.
 func (c *clientConn) isClosed() bool {
 	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
@@ -198,8 +198,7 @@ func (c *clientConn) isClosed() bool {
 	return socket.IsClosedByPeer(c.netConn)
 }
 
-// startReading starts a goroutine that reads until the connection ends. The goroutine ends when the
-// connection is closed.
+// startReading starts a goroutine that reads until the connection is closed.
 func (c *clientConn) startReading() {
 	c.startReadingOnce.Do(func() {
 		go func() {
@@ -214,9 +213,9 @@ func (c *clientConn) startReading() {
 	})
 }
 
-// readUntilAnswered reads until a call is answered or the connection has ended. The caller itself reads from the
-// connection, which saves a goroutine and therefore a thread. If another goroutine is already reading,
-// readUntilAnswered returns false immediately. See docs/decisions/0096.
+// readUntilAnswered reads in the caller's goroutine until the call o has ended. This saves a second goroutine
+// and therefore a thread. If another goroutine is already reading, readUntilAnswered returns false immediately.
+// See docs/decisions/0096.
 func (c *clientConn) readUntilAnswered(o *call) bool {
 	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
@@ -235,7 +234,7 @@ func (c *clientConn) readUntilAnswered(o *call) bool {
 	}
 }
 
-// readAndDeliver reads one line and passes it to its call.
+// readAndDeliver reads one line and passes it to the call that the line answers.
 func (c *clientConn) readAndDeliver() error {
 	line, err := readLine(c.reader)
 	if err != nil {
@@ -267,7 +266,7 @@ func (c *clientConn) deliver(line []byte) error {
 			"(%v); check --socket, or try again", err)
 	}
 	if m.id == 0 {
-		return m.err // without an id, it is an error about the whole connection
+		return m.err // an error without an id concerns the whole connection
 	}
 	c.mu.Lock()
 	o := c.pendingCalls[m.id]
@@ -281,15 +280,15 @@ func (c *clientConn) deliver(line []byte) error {
 		o.finish(m.result, m.err)
 	case o.pieces != nil:
 		select {
-		case o.pieces <- m.piece: // a slow caller delays only its own connection
+		case o.pieces <- m.piece: // a slow caller delays only the calls on its own connection
 		case <-o.done:
 		}
 	}
 	return nil
 }
 
-// finish ends a call with its result or error. It closes the channel pieces, so only the goroutine that sends to
-// this channel may call it.
+// finish ends a call with its result or error. It closes the channel pieces. Therefore only the goroutine that
+// sends to this channel may call finish.
 func (c *call) finish(result json.RawMessage, err error) {
 	c.endOnce.Do(func() {
 		c.result, c.err = result, err
@@ -300,10 +299,10 @@ func (c *call) finish(result json.RawMessage, err error) {
 	})
 }
 
-// abandon ends a call whose caller has stopped waiting. Pieces of a stream may still arrive for this call.
+// abandon ends a call for which no caller waits any more. Pieces of a stream may still arrive for it.
 func (c *call) abandon() { c.endOnce.Do(func() { close(c.done) }) }
 
-// send sends a request and returns its call and its id. It does not wait for the answer.
+// send sends a request. It returns its call and its id without waiting for the answer.
 func (c *clientConn) send(method string, params any, isStream bool) (*call, int64, error) {
 	id := c.lastID.Add(1)
 	line, err := requestLine(id, method, params)
@@ -329,16 +328,16 @@ func (c *clientConn) send(method string, params any, isStream bool) (*call, int6
 	defer c.writeMu.Unlock()
 	c.netConn.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.netConn.Write(line); err != nil {
-		// After readAfterWriteErrorTime, reading fails with a timeout. That ends the connection and all calls
-		// on it, including this one.
+		// The service may have sent the reason before it closed the connection, so continue to read. After
+		// readAfterWriteErrorTime, reading fails with a timeout, which ends the connection and all its calls.
 		c.netConn.SetReadDeadline(time.Now().Add(readAfterWriteErrorTime))
 	}
 	return o, id, nil
 }
 
-// call sends a request, waits for the answer and stores it in *result. It passes the pieces of a stream to the
-// given function, which is nil for other methods. If repeatable is true and the connection breaks, it repeats the
-// request once.
+// call sends a request, waits for the answer and stores it in *result. For a stream, it passes each piece to
+// handlePiece; for other methods, handlePiece is nil. If repeatable is true and the connection is lost, call
+// sends the request once more.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
 	handlePiece func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
@@ -362,22 +361,23 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 	}
 }
 
-// CallReadMethod calls the method m, which must come from ReadOnlyMethod, and returns its result as JSON.
+// CallReadMethod calls a method that changes nothing and returns its result as JSON. The caller gets m from
+// ReadOnlyMethod.
 func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage,
 	err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err
 }
 
-// serviceEndedHint informs the user how to find out why the service has ended.
+// serviceEndedHint says how the user can find out why the service has ended.
 const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
 // unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withErrorCode adds an error code to an error of the connection. sendCount is how often the request may have been
-// sent.
+// withErrorCode gives an error of the connection an error code. sendCount is how many times the request may
+// have been sent. If it is not 0, the message says that the request may have been carried out.
 func withErrorCode(err error, sendCount int) error {
 	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && sendCount > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
@@ -400,9 +400,9 @@ func withErrorCode(err error, sendCount int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive checks whether the service still answers. linesBefore is the value of receivedLines when the request
-// was sent. If the value is still the same, checkAlive calls the method hello. If no line arrives after that
-// either, it closes the connection.
+// checkAlive closes the connection if the service does not answer any more. linesBefore is the number of lines
+// that had been received when the request was sent. If no line has arrived since then, checkAlive calls the
+// method hello and waits for probeTimeout.
 func (c *clientConn) checkAlive(linesBefore int64) {
 	if c.receivedLines.Load() != linesBefore {
 		return
@@ -421,8 +421,8 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 	}
 }
 
-// roundTrip sends one request, waits for the answer and stores it in *result. The function is the same as in
-// Client.call. roundTrip also returns whether the service may have received the request.
+// roundTrip sends one request, waits for the answer and stores it in *result. For a stream, it passes each
+// piece to handlePiece. maybeReceived says whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	handlePiece func(json.RawMessage) error) (maybeReceived bool, err error) {
 	linesReceived := c.receivedLines.Load()
@@ -453,7 +453,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 					}
 				}
 			case <-ctx.Done():
-				c.netConn.Close() // a stream has no other way to end early
+				c.netConn.Close() // closing the connection is the only way to end a stream early
 				return abandonCall(ctx.Err())
 			}
 		}
@@ -474,7 +474,7 @@ func (c *call) decode(method string, target any) error {
 	return decodeAnswer(method, c.result, target)
 }
 
-// decodeAnswer decodes the result in an answer that parseReply has accepted.
+// decodeAnswer decodes the result in an answer. parseReply has already checked that the answer is valid JSON.
 func decodeAnswer(method string, raw json.RawMessage, target any) (err error) {
 	if own, ok := target.(json.Unmarshaler); ok { // json.Unmarshal would scan the line again
 		err = own.UnmarshalJSON(raw)
@@ -491,8 +491,8 @@ func decodeAnswer(method string, raw json.RawMessage, target any) (err error) {
 	return err
 }
 
-// NewIdempotencyKey returns an idempotency key. A client can safely repeat an enqueue request that contains this
-// key. The key is unique but not secret.
+// NewIdempotencyKey returns a random key for an enqueue request. A request with a key can be repeated safely.
+// The key is unique but not secret.
 func NewIdempotencyKey() string {
 	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

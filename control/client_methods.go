@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 )
 
-// Client implements API. Each method calls the method of the API with the same name.
+// Client implements API. Each of its methods calls the API method of the same name.
 var _ API = (*Client)(nil)
 
-// callMethod calls a method that sends one answer, and returns the answer. If repeatable is true and the
-// connection breaks, it repeats the request once.
+// callMethod calls a method that sends a single answer, and returns the answer. If repeatable is true and the
+// connection is lost, it sends the request once more.
 func callMethod[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
 	err = c.call(ctx, method, params, &r, repeatable, nil)
 	return r, err
 }
 
-// callStream calls a method that sends a stream. It calls the given function for every piece, and returns the
-// answer at the end of the stream.
+// callStream calls a method that sends a stream. It calls handlePiece for every piece of the stream, and
+// returns the answer that follows the last piece.
 func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
 	handlePiece func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
@@ -37,7 +37,8 @@ func (c *Client) Whoami(ctx context.Context, p NoParams) (Whoami, error) {
 	return callMethod[Whoami](ctx, c, "whoami", p, true)
 }
 
-// Enqueue implements API. It generates an idempotency key if p has none.
+// Enqueue implements API. If p has no idempotency key, Enqueue generates one, so that the request can be
+// repeated.
 func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) {
 	if p.Key == "" {
 		p.Key = NewIdempotencyKey()
@@ -45,13 +46,14 @@ func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) 
 	return callMethod[EnqueueResult](ctx, c, "enqueue", p, true)
 }
 
-// EnqueueBatch implements API. It generates an idempotency key for the last request of a batch if p has none.
+// EnqueueBatch implements API. If the request that commits the batch has no idempotency key, EnqueueBatch
+// generates one.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error) {
 	if p.Key == "" && p.Commit {
 		p.Key = NewIdempotencyKey()
 	}
-	// The earlier requests of a batch have no key. They are not repeated, because a repetition would add their
-	// jobs twice.
+	// The requests before the commit have no key. They are not repeated, because their jobs would be added
+	// twice.
 	return callMethod[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
@@ -79,7 +81,7 @@ func (c *Client) Logs(ctx context.Context, p Logs, handlePiece func(OutputPiece)
 	return callStream[OutputPiece, LogsEnd](ctx, c, "logs", p, handlePiece)
 }
 
-// Attach implements API. The request is not repeated, because the text would be typed twice.
+// Attach implements API. The request is not repeated, because its text would be typed twice.
 func (c *Client) Attach(ctx context.Context, p Attach) (AttachResult, error) {
 	return callMethod[AttachResult](ctx, c, "attach", p, false)
 }
@@ -204,8 +206,8 @@ func (c *Client) ScheduleShow(ctx context.Context, p ScheduleNameParams) (Schedu
 	return callMethod[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
-// ScheduleRemove implements API. The request is not repeated, because the second request would not find the
-// schedule.
+// ScheduleRemove implements API. The request is not repeated. The repetition would fail if the first request
+// has already removed the schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callMethod[Schedule](ctx, c, "schedule.rm", p, false)
 }
@@ -218,8 +220,7 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleNameParams) (Sche
 	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// ScheduleRun implements API. The request is not repeated, because the second request would enqueue another
-// job.
+// ScheduleRun implements API. The request is not repeated, because the repetition would enqueue a second job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
@@ -232,7 +233,8 @@ func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
 	return callMethod[NodeView](ctx, c, "node.drain", p, true)
 }
 
-// NodeRemove implements API. The request is not repeated, because the second request would not find the node.
+// NodeRemove implements API. The request is not repeated. The repetition would fail if the first request has
+// already removed the node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error) {
 	return callMethod[NodeView](ctx, c, "node.rm", p, false)
 }
@@ -245,7 +247,7 @@ func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
 	return callMethod[GateView](ctx, c, "gate.set", p, true)
 }
 
-// HookTest implements API. The request is not repeated, because the second request would enqueue another job.
+// HookTest implements API. The request is not repeated, because the repetition would enqueue a second job.
 func (c *Client) HookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "hook.test", p, false)
 }

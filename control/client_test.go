@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A server refuses a connection with an error and closes it: before, while or after the client writes its
-// request. In each case the client returns that error.
+// If the server refuses a connection with an error and closes it, the client returns that error. The client may
+// be about to write its request, writing it, or waiting for the answer.
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -33,7 +33,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 		c := NewClient(path)
 		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
 		if i%2 == 0 {
-			// The client does not repeat Kill.
+			// Kill is a method that the client does not repeat.
 			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err }
 		}
 		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
@@ -43,8 +43,8 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	}
 }
 
-// If the caller's function for the pieces of a stream returns an error while more pieces arrive, only that call
-// ends. The connection stays open for other calls.
+// If the caller's function for the pieces of a stream returns an error, only that call ends, even if more
+// pieces arrive. Other calls on the connection continue.
 func TestErrorOfEachEndsOnlyItsCall(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)

@@ -22,13 +22,13 @@ type ConfigKeyParams struct {
 	Key string `json:"key" rule:"nonEmpty,required"`
 }
 
-// ConfigSet holds the parameters of the method config.set: the name of a setting and its new value.
+// ConfigSet holds the parameters of the method config.set.
 type ConfigSet struct {
 	Key   string       `json:"key" rule:"nonEmpty,required"`
 	Value SettingValue `json:"value" rule:"setting,required"`
 }
 
-// ConfigValue is a setting and the origin of its value.
+// ConfigValue is the value of a setting, and where the value comes from.
 type ConfigValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -42,8 +42,8 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// ReloadResult is the response to Reload. Hidden lists the keys in the settings file that another origin
-// overrides. Note says which changes have no effect yet; it is meant for the user.
+// ReloadResult is the response to Reload. Hidden lists the keys in the settings file that have no effect,
+// because another origin overrides them. Note is a text for the user about changes that take effect later.
 type ReloadResult struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`

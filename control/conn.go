@@ -18,7 +18,7 @@ import (
 // serverConn is the server's end of one client's connection.
 type serverConn struct {
 	netConn  net.Conn
-	peer     Peer       // peer.Right is the user's right at the time of the connection
+	peer     Peer       // peer.Right is the right that the user had when the connection was made
 	fairConn *fair.Conn // counts what the connection uses of its user's limits
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
@@ -33,10 +33,11 @@ type serverConn struct {
 	evicted         bool      // closed to make room for another connection; guarded by mu
 }
 
-// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
-// capacity counts towards the user's limit of bytes. The last line needs no newline if it has at most
-// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. isFirst says whether
-// this is the connection's first line. If reading fails, readLine returns the part of the line that has arrived.
+// readLine reads a line of at most MaxLineBytes bytes and returns it without its newline, in a new buffer. The
+// buffer counts towards the user's limit of bytes. The last line of a connection needs no newline, unless it is
+// longer than freeConnBytes: then it was probably cut off, and parsing it would cost much. isFirst says whether
+// this is the connection's first line. If reading fails, readLine returns the part of the line that has
+// arrived.
 func (s *Server) readLine(
 	ctx context.Context, c *serverConn, reader *bufio.Reader, isFirst bool,
 ) (line []byte, err error) {
@@ -79,8 +80,8 @@ func (s *Server) readLine(
 	}
 }
 
-// lineLimit returns the maximum length of the line that is being received, which is lower for users without
-// access. If receivedBytes does not exceed the lower limit, lineLimit does not look up the user's right.
+// lineLimit returns the maximum length of the line that is being received. The limit is lower for users without
+// access. lineLimit looks up the user's right only if receivedBytes exceeds the lower limit.
 func (s *Server) lineLimit(c *serverConn, receivedBytes int) int {
 	if receivedBytes <= maxLineBytesWithoutAccess {
 		return MaxLineBytes
@@ -92,8 +93,8 @@ func (s *Server) lineLimit(c *serverConn, receivedBytes int) int {
 	return MaxLineBytes
 }
 
-// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. The
-// caller then keeps the connection open, since it was not idle.
+// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. Such a
+// connection is not idle, so the caller keeps it open.
 func (c *serverConn) timedOutWhileBusy(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
@@ -134,16 +135,16 @@ func (c *serverConn) addActiveRequests(n int) {
 	c.activeChangedAt = time.Now()
 }
 
-// idleSince returns the time since which the connection has had no request in progress. It returns false if a
-// request is in progress or the connection was evicted.
+// idleSince returns since when the connection has had no request in progress. It returns false if a request is
+// in progress or the connection was evicted.
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.activeChangedAt, c.activeRequests == 0 && !c.evicted
 }
 
-// cancelIfClosed reports whether the client has closed the connection. If so, it cancels the connection's
-// requests.
+// cancelIfClosed reports whether the client has closed the connection. If the client has, cancelIfClosed
+// cancels the requests of the connection.
 func (c *serverConn) cancelIfClosed() bool {
 	hungUpNow := socket.IsClosedByPeer(c.netConn)
 	if hungUpNow {
@@ -152,24 +153,24 @@ func (c *serverConn) cancelIfClosed() bool {
 	return hungUpNow
 }
 
-// lacksAccess reports whether the peer had no right when it connected. The server answers one
-// request of such a connection and closes it.
+// lacksAccess reports whether the peer had no right when it connected. The server answers one request of such a
+// peer and then closes the connection.
 func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead) }
 
-// activeRequest is a request in progress. Only one goroutine at a time uses it.
+// activeRequest is a request in progress. Only one goroutine at a time uses the value.
 type activeRequest struct {
 	request
 	conn              *serverConn
 	jobIDs            []string      // ids of jobs in the parameters, for the log
 	settingName       string        // name of a setting in the parameters, for the log
-	chargedBytes      int64         // bytes charged for the line and by ChargeBytes
+	chargedBytes      int64         // bytes of the request line, plus those added by ChargeBytes
 	clientReadTimeout time.Duration // how long the client may take to read the answer
 	answerLine        []byte        // the answer; nil until it is ready
 	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // a stream step runs, so sendPiece only stores pieces
+	inStreamStep      bool          // a stream step runs; sendPiece then only stores pieces
 
 	// The next fields are resources that releaseResources releases.
-	countsTowardsLimits bool      // the request counts towards its user's limits
+	countsTowardsLimits bool      // the request counts towards the limits on the user's requests
 	releaseFuncs        []func()  // functions that release resources at the end of the request
 	slotClass           SlotClass // class of the slot for decoding the request
 	releaseSlot         func()    // releases that slot; nil if the request has none
@@ -177,7 +178,7 @@ type activeRequest struct {
 
 type activeRequestKey struct{}
 
-// activeRequestOf returns the request of ctx, or nil if ctx has none.
+// activeRequestOf returns the request that ctx belongs to, or nil if ctx belongs to no request.
 func activeRequestOf(ctx context.Context) *activeRequest {
 	t, _ := ctx.Value(activeRequestKey{}).(*activeRequest)
 	return t
@@ -191,7 +192,8 @@ func (t *activeRequest) releaseResources() {
 	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
 }
 
-// acquireSlot waits for a slot to decode a request of the given size. A small request needs none.
+// acquireSlot waits for a slot, the permission to decode a request of the given size. A small request needs
+// none.
 func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
 	if requestBytes <= freeConnBytes {
 		return nil
@@ -213,7 +215,7 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, requestB
 	return nil
 }
 
-// finishDecoding drops the request line. If the slot was only for decoding, it releases the slot.
+// finishDecoding forgets the request line. It releases the slot if the slot was only for decoding.
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {
@@ -226,14 +228,14 @@ func (t *activeRequest) finishDecoding(params any) {
 	}
 }
 
-// setAnswer stores the answer until it is sent. The answer's size counts towards the user's limit of bytes.
+// setAnswer stores the answer until it is sent. The answer counts towards the user's limit of bytes.
 func (t *activeRequest) setAnswer(line []byte) {
 	t.conn.fairConn.AddBytes(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
-// sendPiece sends a piece of a stream. During a stream step it only stores the piece; flush sends it after the
-// step.
+// sendPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores
+// the piece. After the step, flush sends the stored pieces.
 func (t *activeRequest) sendPiece(v any) error {
 	if t.pieces == nil {
 		t.pieces = *piecePool.Get().(*[]byte)
@@ -251,7 +253,7 @@ func (t *activeRequest) sendPiece(v any) error {
 	return t.flush()
 }
 
-// flush sends the stored stream pieces.
+// flush sends the stream pieces that sendPiece has stored.
 func (t *activeRequest) flush() error {
 	if len(t.pieces) == 0 {
 		return nil
@@ -265,8 +267,8 @@ func (t *activeRequest) flush() error {
 	return err
 }
 
-// piecePool holds reusable buffers for stream pieces, of up to maxPooledBytes bytes each. A stream takes a
-// buffer only while it has pieces to send.
+// piecePool holds buffers for stream pieces, so that they can be reused. A stream has a buffer only while it
+// has pieces to send.
 var piecePool = sync.Pool{New: func() any { return new([]byte) }}
 
 // maxPooledBytes is the maximum capacity, in bytes, of a buffer in piecePool.

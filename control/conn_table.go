@@ -11,25 +11,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. No code blocks while it holds the lock. Below the limit for
-// all connections, the method add scans only one user's connections. So a user who connects very often does not
-// delay other users. The zero connTable is empty.
+// connTable lists the connections that a server serves. A user who connects very often does not delay other
+// users, because no code blocks while it holds mu, and because add scans only this user's connections (or all
+// of them, if the limit for all connections is reached). The zero connTable is empty.
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu     sync.Mutex
 	byUser map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
-	// connsWithoutAccess is the number of connections whose users had no access when they connected. It
-	// is guarded by mu.
+	// connsWithoutAccess is the number of connections whose users had no access when they connected; guarded by
+	// mu.
 	connsWithoutAccess int
 }
 
-// errTooManyWithoutAccess rejects a connection of a user without access. It means that the limit for such
-// connections, or for all connections, is reached.
+// errTooManyWithoutAccess rejects a connection of a user without access. The limit for such connections or the
+// limit for all connections is reached.
 var errTooManyWithoutAccess = errors.New("too many connections from users without access")
 
-// add adds a connection if the limits allow it, and may remove idle ones to make room. The caller closes the
-// removed connections, which are returned.
+// add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or
+// returns an error if none is idle. The caller closes the removed connections, which add returns.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
@@ -70,8 +70,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	return evicted, nil
 }
 
-// evictLocked removes one of the given connections from the table and returns it: the one that has been idle
-// longest. It returns nil if none is idle. The given connections are those of one user, or all in the table.
+// evictLocked removes the candidate that has been idle longest from the table and returns it. It returns nil if
+// no candidate is idle. The candidates are all connections in the table, or those of one user.
 func (t *connTable) evictLocked(candidates iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var longestIdleSince time.Time
@@ -108,7 +108,8 @@ func (t *connTable) removeLocked(c *serverConn) {
 	t.adjustCountsLocked(c, -1)
 }
 
-// adjustCountsLocked adds delta to the connection counts that include c.
+// adjustCountsLocked adds delta to the counts of connections: the total and, if c lacks access, that of such
+// connections.
 func (t *connTable) adjustCountsLocked(c *serverConn, delta int) {
 	t.openCount.Add(int64(delta))
 	if c.lacksAccess() {
@@ -128,7 +129,7 @@ func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	}
 }
 
-// forEach calls the function f for every connection. The function must not use the table.
+// forEach calls f for every connection while it holds mu. f must not use the table.
 func (t *connTable) forEach(f func(*serverConn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

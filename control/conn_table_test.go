@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// slowToClose is a connection whose Close sends to closeCalls and waits until release is closed.
+// slowToClose is a connection whose Close first sends to closeCalls and then waits until release is closed.
 type slowToClose struct {
 	net.Conn
 	uid                 int
@@ -29,7 +29,7 @@ func (c slowToClose) Close() error {
 	return c.Conn.Close()
 }
 
-// connListener is a listener that accepts the connections sent to conns.
+// connListener is a listener whose Accept returns the connections that are sent to conns.
 type connListener struct {
 	conns     chan net.Conn
 	closed    chan struct{}
@@ -88,10 +88,10 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 		server.conns.forEach(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
-	for !idle() { // a request ends only after its answer was sent
+	for !idle() { // the request counts as ended only after its answer was sent
 		time.Sleep(time.Millisecond)
 	}
-	connect(1) // this connection evicts the first one
+	connect(1) // the new connection evicts the first one
 	select {
 	case <-closing:
 	case <-time.After(10 * time.Second):
@@ -100,7 +100,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	ask(connect(2))
 }
 
-// Only a connection without a request in progress is evicted, whatever happened before.
+// Only idle connections are evicted, that is, connections without a request in progress.
 func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}
@@ -122,7 +122,7 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	add(third, nil, false) // no connection is idle
 	second.endRequest()
 	add(third, second, true)
-	second.beginRequest() // has no effect on the table, since this connection was evicted
+	second.beginRequest() // the table ignores this request, because its connection was evicted
 	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)

@@ -10,8 +10,8 @@ import (
 type DeadLetterAPI interface {
 	// DLQList returns a page of dead jobs, newest first.
 	DLQList(ctx context.Context, p DLQList) (JobPage, error)
-	// DLQRetry puts dead jobs back in the queue. Like the methods of ActionAPI, it returns the refused jobs and
-	// the reasons.
+	// DLQRetry puts dead jobs back in the queue. It returns the jobs that it could not put back, and the
+	// reasons.
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	// DLQClear removes all dead jobs, or those of one batch.
 	DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error)
@@ -30,14 +30,14 @@ type DLQList struct {
 	Cursor string `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
-// List returns the equivalent parameters for the method list.
+// List returns parameters for the method list that select the same jobs.
 func (p DLQList) List() List {
 	return List{State: TextList{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// DLQRetry holds the parameters of the method dlq.retry, which puts dead jobs back in the queue: the jobs with the
-// given ids, all dead jobs, or all dead jobs in a batch of the caller. Without ids, one request processes at most
+// DLQRetry holds the parameters of the method dlq.retry, which puts dead jobs back in the queue: those with the
+// given ids, those in a batch of the caller, or all of them. Without ids, one request processes at most
 // MaxSelectedPerRequest jobs.
 type DLQRetry struct {
 	ID      JobID     `json:"id,omitempty" rule:"nonEmpty"`

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// decodeParams decodes parameters from JSON into a struct and checks them with the ruleset of its type. The
-// error for an unknown name suggests the most similar known name. A field of type json.RawMessage gets a slice of
-// raw, not a copy.
+// decodeParams decodes a JSON object into a struct and checks it with the ruleset of the struct's type. The
+// error for an unknown name suggests a similar known name. A field of type json.RawMessage shares its bytes
+// with raw.
 func decodeParams(raw json.RawMessage, target any) error {
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -36,23 +36,24 @@ func decodeParams(raw json.RawMessage, target any) error {
 	return nil
 }
 
-// paramDecoder decodes the parameters of one request and checks them with the ruleset of their type.
+// paramDecoder decodes the parameters of one request into a struct and checks them with the ruleset of the
+// struct's type.
 type paramDecoder struct {
 	ruleset *ruleset
 	fields  map[string]reflect.Value // destinations by parameter name
-	// givenNames contains the names of the parameters in the request. A name has the value true unless the
-	// parameter is false or an empty list. givenNames also contains the names of these parameters' value classes
-	// (see valueClass). Such a name has the value true if the class contains the parameter's value.
+	// givenNames contains the names that occur in the request: those of the parameters and those of their value
+	// classes (see valueClass). For a parameter, the value is false if the parameter is false or an empty list,
+	// else true. For a value class, it is true if the class contains the parameter's value.
 	givenNames map[string]bool
 }
 
-// newParamDecoder returns a decoder that stores the parameters in the struct *target.
+// newParamDecoder returns a decoder that stores parameters in *target, which is a struct.
 func newParamDecoder(target any) *paramDecoder {
 	v := reflect.ValueOf(target).Elem()
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
-// decode decodes one parameter into its field and checks it.
+// decode decodes one parameter into the field of the same name and checks it.
 func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	field, ok := d.fields[name]
 	if !ok {
@@ -76,7 +77,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// recordValueClasses records which value classes of the parameter the value belongs to.
+// recordValueClasses records in givenNames which value classes of the parameter contain the value.
 func (d *paramDecoder) recordValueClasses(p *param, field reflect.Value) {
 	for _, m := range p.valueClasses {
 		d.givenNames[m.className] = m.matches(field)
@@ -95,10 +96,10 @@ func checkJobFields(name string, value json.RawMessage) error {
 	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
-// check returns an error if required parameters are missing or if two given parameters exclude each other.
+// check returns an error if a required parameter is missing or if two given parameters exclude each other.
 func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
 
-// decodeParam decodes one parameter. Its errors name the parameter.
+// decodeParam decodes one parameter into *target. Its errors name the parameter.
 func decodeParam(name string, value json.RawMessage, target any) error {
 	if raw, ok := target.(*json.RawMessage); ok {
 		*raw = value
@@ -135,7 +136,7 @@ func decodeParam(name string, value json.RawMessage, target any) error {
 	return queue.Invalid(name, "%v", err)
 }
 
-// numberError returns the error that explains why a JSON number is invalid for a type.
+// numberError returns an error that says why a JSON number is invalid for a Go type.
 func numberError(t reflect.Type, value json.RawMessage) (err error) {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -180,7 +181,7 @@ func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	return named
 }
 
-// jsonName returns the name of a field in JSON. It returns "-" for a field that is not in the JSON.
+// jsonName returns the name of a field in JSON, or "-" if the JSON does not contain the field.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

@@ -11,53 +11,51 @@ import (
 
 // EnqueueAPI adds jobs to the queue.
 type EnqueueAPI interface {
-	// Enqueue adds one job, and returns after the job is durable. A later request with the same Key adds no job
-	// and returns the first request's job.
+	// Enqueue adds one job. It returns when the job is durable. If an earlier request had the same Key, Enqueue
+	// adds no job and returns the job of the earlier request.
 	Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error)
-	// EnqueueBatch adds many jobs together, or discards them. The jobs are durable once the request with Commit
-	// has returned.
+	// EnqueueBatch adds many jobs together, with one or several requests. All jobs are durable when the request
+	// with Commit has returned. A request with Abort discards them instead.
 	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error)
 }
 
-// Enqueue holds the parameters of the method enqueue, which adds one job. In JSON, the spec's fields, key, next and
-// require_limits are all members of one object.
+// Enqueue holds the parameters of the method enqueue, which adds one job. In JSON, the fields of Spec are
+// members of the same object as key, next and require_limits.
 type Enqueue struct {
 	Spec queue.Spec `json:"-"`
 	Key  string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool `json:"require_limits"`
-	// RunNext makes the service choose the priority. The job then starts before all jobs of the caller that
-	// could start now or wait for a retry.
+	// RunNext makes the service choose a priority with which the job starts before all other jobs of the caller
+	// that are waiting to start now or to be retried.
 	RunNext bool `json:"next"`
 }
 
-// EnqueueResult is the response to Enqueue. Duplicate means that no job was added: an earlier request had the
-// same key, or another job has the same unique key. ID is then the id of the existing job.
+// EnqueueResult is the response to Enqueue. Duplicate means that no job was added, because an earlier request
+// had the same key or another job has the same unique key. ID is then the id of that job.
 type EnqueueResult struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
-	// UnenforcedLimits lists the job's limits that this machine does not enforce, or enforces only in
-	// part.
+	// UnenforcedLimits lists the limits of the job that this machine enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// NewQueues lists the queues that this request has created. Before, such a queue had no settings and no
-	// unfinished jobs.
+	// NewQueues lists the queues of the job that had no settings and no unfinished jobs before this request.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
-	// State is cancelled or held if the job got this state because a dependency had already failed. Otherwise
-	// it is "".
+	// State is cancelled or held if a dependency of the job had already failed, and "" otherwise.
 	State string `json:"state,omitempty"`
 	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 if Duplicate is true.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// Notes are sentences to show to the user, for example that no service starts at boot although
-	// the job is due later.
+	// Notes are sentences for the user, for example that the job is due later, but no service starts at boot.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// EnqueueBatch holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of them.
-// A batch is either one request with Commit and 1 to queue.MaxJobsPerRequest jobs, or several requests with the same
-// Batch. Of several requests, only the last has Commit, and each of the others has at most MaxBatchRequestJobs jobs.
-// The jobs are invisible until the commit, but their ids are already taken. A rejected request adds no jobs. A
-// request with Abort discards the batch.
+// EnqueueBatch holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of
+// them.
+//
+// A small batch is one request with Commit and 1 to queue.MaxJobsPerRequest jobs. A larger batch consists of
+// several requests with the same Batch. Only the last of them has Commit, and each of the others has at most
+// MaxBatchRequestJobs jobs. The ids of the jobs are reserved immediately, but the jobs are invisible until the
+// commit. If a request is rejected, none of its jobs is added. A request with Abort discards the batch.
 type EnqueueBatch struct {
 	// Batch is a name that the caller chooses, of at most queue.MaxKeyBytes bytes.
 	Batch  string       `json:"batch,omitempty" rule:"batchKey"`
@@ -69,7 +67,7 @@ type EnqueueBatch struct {
 	RequireLimits bool `json:"require_limits,omitempty"`
 	// RunNext has the meaning of Enqueue.RunNext, for the jobs of this request.
 	RunNext bool `json:"next,omitempty"`
-	// EncodedJobs holds specs that are already JSON, each on one line. If it is not nil, it is sent instead of
+	// EncodedJobs holds specs that are already encoded as JSON, each on one line. If it is not nil, it replaces
 	// Jobs.
 	EncodedJobs [][]byte `json:"-"`
 }
@@ -81,33 +79,33 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	if err != nil || p.EncodedJobs == nil {
 		return line, err
 	}
-	rest := line[:len(line)-1] // the object without its last brace
+	rest := line[:len(line)-1] // the object without its closing brace
 	return slices.Concat(rest, []byte(`,"jobs":[`), bytes.Join(p.EncodedJobs, []byte(",")), []byte("]}")), nil
 }
 
-// MaxBatchRequestJobs is the maximum number of jobs in a request without Commit.
+// MaxBatchRequestJobs is the maximum number of jobs in a request of a batch that does not commit the batch.
 const MaxBatchRequestJobs = 1000
 
-// EnqueueBatchResult is the response to one request of a batch. IDs are in the order of the
-// request's jobs. The jobs exist once the batch is committed.
+// EnqueueBatchResult is the response to one request of a batch. IDs are the ids of the request's jobs, in the
+// same order. The jobs exist after the batch is committed.
 type EnqueueBatchResult struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
-	// FoundIndexes lists the indexes, from 0, of jobs that were not enqueued because another job already has
-	// their unique key. At such an index, IDs holds the id of the existing job.
+	// FoundIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has
+	// the same unique key. At these indexes, IDs contains the id of that other job.
 	FoundIndexes []int `json:"found,omitempty"`
 	// UnenforcedLimits and NewQueues have the same meaning as in EnqueueResult, for all jobs of the
 	// request together.
 	UnenforcedLimits []string   `json:"unenforced,omitempty"`
 	NewQueues        []NewQueue `json:"new_queues,omitempty"`
-	// MaxAttempts is the highest EnqueueResult.MaxAttempts of the request's jobs. Notes has the same meaning as
-	// EnqueueResult.Notes.
+	// MaxAttempts is the highest EnqueueResult.MaxAttempts among the jobs of the request. Notes has the same
+	// meaning as EnqueueResult.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// NewQueue is a queue that had no settings and no unfinished jobs before this request. The new name may be a typing
-// error, so SimilarQueue is the existing queue with the most similar name; "" if none is similar.
+// NewQueue is a queue that had no settings and no unfinished jobs before this request. Its name may be a typing
+// error, so SimilarQueue names the existing queue with the most similar name, or is "".
 type NewQueue struct {
 	Queue        string `json:"queue"`
 	SimilarQueue string `json:"near,omitempty"`

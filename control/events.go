@@ -4,8 +4,9 @@ import "context"
 
 // EventAPI reports what happened in the queue.
 type EventAPI interface {
-	// Events sends the stored events after a given number and, with Follow, the events that happen
-	// later. It calls the given function for every event. If the function returns an error, the call ends.
+	// Events sends the stored events whose numbers are higher than p.Since. With Follow, it then waits and
+	// sends later events when they happen. It calls handleEvent for every event, and ends if handleEvent
+	// returns an error.
 	Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error)
 }
 
@@ -18,15 +19,15 @@ type Events struct {
 	Until    Time     `json:"until,omitzero"`                    // only events that happened before this time
 	IDs      JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
 	Kinds    TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
-	// Audit requests the events that users caused, including those that are sent only with Audit. Each event then
-	// contains the user, the command and its target. Only admins may set Audit.
+	// Audit requests the events that users have caused, including kinds of events that are sent only with
+	// Audit. Each event then contains the user, the command and its target. Only admins may set Audit.
 	Audit bool `json:"audit,omitempty"`
 }
 
 // Event is one event in the queue. Fields that do not apply to its kind are left out.
 type Event struct {
-	// Seq is the number of the event; each event has the number of the previous one plus 1. So gaps in the
-	// numbers mean that the service has left events out.
+	// Seq is the number of the event. The service numbers events without gaps, so a gap means that it has left
+	// events out.
 	Seq          int64  `json:"seq"`
 	Time         Time   `json:"at"`
 	Kind         string `json:"event"`
@@ -41,20 +42,21 @@ type Event struct {
 	Reason       string `json:"reason,omitempty"`
 	HasOutput    bool   `json:"output,omitempty"` // the attempt has printed something
 	User         string `json:"user,omitempty"`   // user who caused the event
-	Setting      string `json:"key,omitempty"`    // name of the setting
+	Setting      string `json:"key,omitempty"`    // name of the setting that was changed
 	Value        string `json:"value,omitempty"`
 	Schedule     string `json:"schedule,omitempty"`
-	OccurrenceAt Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
-	Count        int    `json:"count,omitempty"`  // number of missed occurrences up to OccurrenceAt
-	// The next fields are set only for an audit: the user, the client process, the command and its target.
+	OccurrenceAt Time   `json:"instant,omitzero"` // planned start of a schedule's job
+	Count        int    `json:"count,omitempty"`  // number of planned starts that were missed, up to OccurrenceAt
+	// The next fields are set only if the request had Audit: the user, the client process, the command and its
+	// target.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`
 	Verb    string `json:"verb,omitempty"`
 	Target  string `json:"target,omitempty"`
 }
 
-// EventsEnd is the response to Events. LastSeq is the number of the last event that was sent, or Since if no event
-// was sent.
+// EventsEnd is the response to Events. LastSeq is the number of the last event that was sent. If no event was
+// sent, it is the Since of the request.
 type EventsEnd struct {
 	LastSeq int64 `json:"last"`
 }

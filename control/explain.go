@@ -17,19 +17,19 @@ type WhyParams struct {
 	ID JobID `json:"id" rule:"nonEmpty,required"`
 }
 
-// Why lists the reasons why a job is not running. Reasons is empty if the job is running, has ended, or can
-// start.
+// Why lists the reasons why a job is not running. Reasons is empty if the job has no obstacle: it is running,
+// has ended, or waits only for a free worker.
 type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// JobsAhead is the number of jobs that will start before this one; 0 means that it starts next. It
-	// is null if the job cannot start yet, or if too many jobs are before it to count them all.
+	// JobsAhead is the number of jobs that will start before this one; 0 means that this job starts next. It is
+	// null if the job cannot start yet, or if the jobs ahead are too many to count.
 	JobsAhead *int `json:"ahead"`
-	// AheadAtLeast is set instead of JobsAhead if too many jobs are ahead to count them all. At least this
-	// number of jobs will start before this one.
+	// AheadAtLeast is set instead of JobsAhead if the jobs ahead are too many to count. At least this many jobs
+	// will start before this one.
 	AheadAtLeast int `json:"ahead_at_least,omitempty"`
-	// AheadByUser lists the users with the most jobs that will start before this one.
+	// AheadByUser lists those users who have the most jobs ahead of this one.
 	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`
 	// Earliest is the earliest possible start time. It is null if the start depends on other jobs.
 	Earliest Time `json:"earliest"`
@@ -41,32 +41,32 @@ type Reason struct {
 	// queue, user, lock, rate, resource or node.
 	Kind   string `json:"kind"`
 	Key    string `json:"key,omitempty"`  // cause, such as the key of a lock or the id of a job
-	Usage  *int   `json:"used,omitempty"` // how much of Limit is used now
-	Limit  *int   `json:"most,omitempty"` // limit that the job must wait for
-	EndsAt Time   `json:"at"`             // when the reason ends, if known
+	Usage  *int   `json:"used,omitempty"` // how much of Limit is in use now
+	Limit  *int   `json:"most,omitempty"` // the limit that keeps the job from starting
+	EndsAt Time   `json:"at"`             // when the reason ends, if that is known
 	Text   string `json:"text"`           // explanation for the user
 	Advice string `json:"next"`           // what the user can do about it
-	// Nodes lists the nodes to which the reason applies. It is empty if the reason applies to all nodes, or if
-	// there is only one node.
+	// Nodes lists the nodes to which the reason applies. It is empty if the reason applies to all nodes.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// AheadOfUser describes the jobs of one user that will start before a given job.
+// AheadOfUser describes the jobs of one user that will start before the job in question.
 type AheadOfUser struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
 	Priority int64  `json:"priority"` // the highest priority of these jobs
-	// Text informs the user how many of these jobs there are, and why they start before the given job.
+	// Text explains to the user how many jobs these are, and why they start before the job in question.
 	Text string `json:"text"`
 }
 
-// Simulate requests a list of the jobs that start next. JobCount is their number, 1 to 100; 0 means 20.
+// Simulate requests a list of the jobs that will start next. JobCount is the length of the list, 1 to 100; 0
+// means 20.
 type Simulate struct {
 	JobCount int `json:"next,omitempty" rule:"simulatedJobs"`
 }
 
-// SimulateResult lists jobs in the order in which they would start. Incomplete is true if the search stopped at
-// its limit before it found the requested number of jobs. Further jobs may then start after the listed ones.
+// SimulateResult lists jobs in the order in which they would start. Incomplete means that the search reached
+// its limit before it found JobCount jobs, so more jobs may follow.
 type SimulateResult struct {
 	Jobs       []Job `json:"jobs"`
 	Incomplete bool  `json:"incomplete"`
@@ -82,7 +82,7 @@ type Tree struct {
 	ID JobID `json:"id" rule:"nonEmpty,required"`
 }
 
-// TreeView is a graph of jobs. Its first node is the requested job. It has at most 1,000 nodes. More is true if
+// TreeView is a graph of jobs, with at most 1,000 nodes. Nodes begins with the requested job. More means that
 // some jobs were left out.
 type TreeView struct {
 	Nodes []TreeNode `json:"nodes"`
@@ -90,21 +90,22 @@ type TreeView struct {
 	More  bool       `json:"more"`
 }
 
-// TreeNode is a job in a TreeView. State is "" if the job was removed.
+// TreeNode is a job in a TreeView. State is "" if the job no longer exists.
 type TreeNode struct {
 	ID    string `json:"id"`
 	Seq   int64  `json:"seq"`
 	State string `json:"state"`
 }
 
-// TreeEdge is a dependency: the child waits until the parent has ended as Condition requires.
+// TreeEdge is a dependency between two jobs: the child waits until the parent has ended in the way Condition
+// says.
 type TreeEdge struct {
 	Parent int64 `json:"parent"` // number of the parent job
 	// Child is the number of the child job.
 	Child int64 `json:"child"`
 	// Condition is "completed", "dead" or "ended".
 	Condition string `json:"how"`
-	// Status is "open" while the parent has not ended. Afterwards it is "met" if the parent has ended as Condition
-	// requires, and "failed" if not.
+	// Status is "open" until the parent has ended. Then it is "met" if the parent has ended in the way
+	// Condition says, and "failed" if not.
 	Status string `json:"met"`
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unusedUID is a uid that no process of the tests has.
+// unusedUID is a uid with which no process of the tests runs, except as the server of another user.
 const unusedUID = 61234
 
-// listenAs creates a socket as another user. A client of a socket sees the user that called listen(2). Only
-// root can act as another user.
+// listenAs creates a socket as another user, because clients see the user who called listen(2). Only root can
+// act as another user.
 func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	t.Helper()
 	var l net.Listener
@@ -50,8 +50,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// acceptLine accepts one connection and reads one line. If the connection ends before the end of the line, it
-// returns what it has read. It calls the function beforeClose before it closes the connection.
+// acceptLine accepts one connection, reads one line, calls beforeClose and closes the connection. If the
+// connection ends within the line, acceptLine returns the part that has arrived.
 func acceptLine(l net.Listener, beforeClose func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
@@ -62,9 +62,9 @@ func acceptLine(l net.Listener, beforeClose func() error) (line string, err erro
 	return line, beforeClose()
 }
 
-// The client checks at each connection which user runs the server. If another user's server has replaced the
-// first one, the client sends nothing and returns an error with the uid of that user. If the new server belongs
-// to the client's own user, the client repeats the request.
+// The client checks for each connection which user runs the server. If another user runs it, the client sends
+// nothing and returns an error with the uid of that user. A new server of the client's own user gets the
+// repeated request.
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scriptedConn is a connection to a client that has already sent everything. Its input comes from reader.
+// scriptedConn is a connection to a client that sends what reader returns.
 type scriptedConn struct {
 	net.Conn
 	reader io.Reader
@@ -148,8 +148,9 @@ func (noopAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosi
 	return d, nil
 }
 
-// Whatever lines a user with any right sends, each answer is one line of valid JSON without an internal error.
-// There is at most one answer for each line. At the end, nothing counts towards the user's limits.
+// Whatever lines a user sends, and whatever right the user has, each answer is one line of valid JSON without
+// an internal error. Each line has at most one answer. In the end, nothing counts towards the user's limits any
+// more.
 func FuzzLines(f *testing.F) {
 	for _, m := range Methods() {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))

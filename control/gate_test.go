@@ -17,12 +17,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeAuthorizer is an API and an Authorizer that gives all users the same right, which the
-// test sets.
+// fakeAuthorizer is an API and an Authorizer. All users have the same right, which the test sets.
 type fakeAuthorizer struct {
 	fakeAPI
-	denial   error  // error that Admit returns for every connection; nil admits them
-	onRefuse func() // called by RefusalError, to simulate a slow look-up of names; may be nil
+	denial   error  // error that Admit returns for every connection; nil admits all connections
+	onRefuse func() // called by RefusalError, to simulate a slow lookup of names; may be nil
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
@@ -61,8 +60,8 @@ func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (Whoami, error)
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
-// If the user lacks the right for a method, the request is denied before its parameters are decoded. Otherwise,
-// it reaches the service with the user's right.
+// The server rejects a request without the required right before it decodes the parameters. Any other request
+// reaches the service, together with the user's right.
 func TestServerRefusesByRight(t *testing.T) {
 	d := &fakeAuthorizer{right: RightRead}
 	socket := serve(t, d)
@@ -86,7 +85,7 @@ func TestServerRefusesByRight(t *testing.T) {
 	}
 }
 
-// If Admit rejects a user, the server sends the reason and does not pass the request to the service.
+// If Admit rejects a user, the user gets the reason, and no request of the user reaches the service.
 func TestRejectedPeerGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
@@ -99,8 +98,8 @@ func TestRejectedPeerGetsTheReason(t *testing.T) {
 	}
 }
 
-// The server determines the user's right at each request. A change applies to the next request on
-// the same connection.
+// The server determines the user's right at each request, so a changed right applies to the next request on the
+// same connection.
 func TestRightsApplyPerRequest(t *testing.T) {
 	d := &fakeAuthorizer{right: RightSubmit}
 	c := client(t, serve(t, d))
@@ -122,21 +121,21 @@ func TestRightsApplyPerRequest(t *testing.T) {
 	}
 }
 
-// sendTwice writes a line twice and returns what it reads until the connection ends.
+// sendTwice writes a line twice and returns everything that the server sends.
 func sendTwice(t *testing.T, socket, line string) string {
 	t.Helper()
 	c := dial(t, socket)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	// The second write fails if the server has refused the connection before.
+	// Ignore the error: the server may have refused the connection before the second line.
 	io.WriteString(c, line+"\n"+line+"\n")
-	raw, _ := io.ReadAll(c) // a reset also ends the connection
+	raw, _ := io.ReadAll(c) // ignore the error: a reset ends the connection as well
 	return string(raw)
 }
 
-// A user without access may call whoami once per connection, and gets an error with the reason for any other
-// method. At most maxConnsWithoutAccess such connections are open at a time, and none of them evicts another
-// connection.
+// A user without access may make one request per connection: whoami succeeds, and any other method fails with
+// the reason. At most maxConnsWithoutAccess such connections are open at a time. They do not evict other
+// connections.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := runServer(t, d)
@@ -183,7 +182,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	}
 }
 
-// A slow look-up of names for a refusal does not delay other users.
+// While the server looks up names for a refusal, which may be slow, other users are served.
 func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}

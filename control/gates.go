@@ -9,12 +9,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateAPI lists locks, rates and resources, and changes their shared rules. These gates limit which jobs may
-// run at the same time.
+// GateAPI lists gates and changes the rules of shared ones. A gate limits which jobs may run at the same time:
+// it is a lock, a rate or a resource.
 type GateAPI interface {
-	// GateList lists locks, rates and resources: the shared ones and the caller's.
+	// GateList lists the shared gates and those of the caller.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)
-	// GateSet sets or removes the rule of a shared key. It returns the gate after the change.
+	// GateSet sets or removes the rule of a shared lock or rate. It returns the gate after the change.
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
 }
 
@@ -22,42 +22,41 @@ type GateAPI interface {
 type GateView struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind"` // lock, rate or resource
-	// Limit is the number of jobs that may run at the same time (lock), of job starts in one period (rate), or of
-	// units (resource).
+	// Limit is the maximum number of running jobs (lock), of job starts in one period (rate), or of units in
+	// use (resource).
 	Limit int    `json:"most"`
-	Rate  string `json:"rate,omitempty"` // maximum rate of starts, as n/period
-	Usage int    `json:"used"`           // how much of the limit is used now
+	Rate  string `json:"rate,omitempty"` // for a rate: maximum number of job starts per period, as n/period
+	Usage int    `json:"used"`           // how much of Limit is in use now
 	Jobs  *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
-	User  string `json:"user,omitempty"` // owner of the key; "" for a shared key
-	// Node is the node that has the units of a resource. It is "" if only one node uses the queue.
+	User  string `json:"user,omitempty"` // user whose jobs share the key; "" for a key that all users share
+	// Node is the node that has the resource. It is "" if only one node uses the queue.
 	Node string `json:"node,omitempty"`
-	// RuleStored means that the method gate.set has set the rule. Without that, a shared key has the rule of
-	// the first job that named it, and a user's own key has the rule of the newest such job.
+	// RuleStored means that the method gate.set has set the rule. Otherwise the jobs set it: for a shared key
+	// the first job that named the key, and for a user's own key the newest such job.
 	RuleStored bool `json:"set"`
 }
 
-// GateSet holds the parameters of the method gate.set, which sets or removes the rule of a shared key. A shared key
-// begins with @.
+// GateSet holds the parameters of the method gate.set, which sets or removes the rule of a shared lock or rate.
+// The key of a shared gate begins with @.
 type GateSet struct {
 	Key   string  `json:"key" rule:"sharedKey,required"`
-	Lock  *int    `json:"lock,omitempty" rule:"lock"`      // maximum number of running jobs, 1 to 10000
-	Rate  *string `json:"rate,omitempty" rule:"rate"`      // maximum rate of starts, as n/period
+	Lock  *int    `json:"lock,omitempty" rule:"lock"`      // maximum number of running jobs with this lock, 1 to 10000
+	Rate  *string `json:"rate,omitempty" rule:"rate"`      // maximum number of job starts per period, as n/period
 	Unset string  `json:"unset,omitempty" rule:"gateRule"` // the rule to remove: lock or rate
 }
 
-// GateListParams requests the gates after a cursor.
+// GateListParams requests the gates that follow the cursor.
 type GateListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"gateCursor"`
 }
 
-// GateList is a page of gates, with shared ones first. Next is the cursor of the next page; "" on the last
-// page.
+// GateList is a page of gates, shared gates first. Next is the cursor of the next page, or "" on the last page.
 type GateList struct {
 	Gates []GateView `json:"gates"`
 	Next  string     `json:"next,omitempty"`
 }
 
-// Rule returns the new rule of the key. Its Amount is 0 if the rule is to be removed.
+// Rule returns the new rule of the key. Amount 0 means that the rule is removed.
 func (p *GateSet) Rule() (queue.Demand, error) {
 	switch {
 	case p.Lock != nil:
@@ -70,14 +69,14 @@ func (p *GateSet) Rule() (queue.Demand, error) {
 	return queue.Demand{Kind: queue.GateRate, Key: p.Key}, nil
 }
 
-// GatePosition identifies the last gate of a page. The next page begins after it.
+// GatePosition identifies the last gate of a page. The next page begins after this gate.
 type GatePosition struct {
 	UID  int
 	Kind queue.GateKind
 	Key  string
 }
 
-// Position parses the cursor.
+// Position decodes the cursor.
 func (p *GateListParams) Position() (position GatePosition, err error) {
 	if p.Cursor == "" {
 		return position, nil
@@ -97,7 +96,7 @@ func (p *GateListParams) Position() (position GatePosition, err error) {
 	return position, nil
 }
 
-// GateCursor returns the cursor for the page after a gate.
+// GateCursor returns the cursor of the page that follows the gate at position.
 func GateCursor(position GatePosition) string {
 	return fmt.Sprintf("%d %d %s", position.UID, position.Kind, position.Key)
 }

@@ -19,18 +19,18 @@ type Job struct {
 	State   string   `json:"state"`
 	Reason  *string  `json:"reason"`
 	Queue   string   `json:"queue"`
-	// WaitsFor is the main reason why the job is not running: the first reason that the method why returns. It
-	// is null if the job is running, may start now, or has ended.
+	// WaitsFor is the main reason why the job is not running, which is also the first reason in the answer of
+	// the method why. It is null if the job is running, may start now, or has ended.
 	WaitsFor *Reason `json:"waits_for"`
-	// DependsOn lists the first few jobs that this job is still waiting for.
+	// DependsOn lists jobs that this job waits for, but only the first few.
 	DependsOn []string `json:"depends_on,omitempty"`
 	Lock      *string  `json:"lock,omitempty"`
 	RateLimit *string  `json:"rate_limit,omitempty"`
-	// NodeSelector is the node that must run the job, or a label (label=value) that the node must have.
+	// NodeSelector is the name of the node that must run the job, or a label (label=value) that this node must
+	// have.
 	NodeSelector *string        `json:"on,omitempty"`
 	Resources    map[string]int `json:"resources,omitempty"`
-	// HeldUnits lists the ids of the resource units that the job holds now, by resource. A unit is, for
-	// example, one GPU.
+	// HeldUnits lists the resource units that the job has now, such as the ids of its GPUs, by resource.
 	HeldUnits         map[string][]string `json:"units,omitempty"`
 	Unique            string              `json:"unique,omitempty"`
 	Priority          int64               `json:"priority"`
@@ -49,15 +49,15 @@ type Job struct {
 	FinishedAt        Time                `json:"finished_at"`
 	QueueTimeMS       int64               `json:"queue_time_ms"`
 	RunTimeMS         *int64              `json:"run_time_ms"`
-	// TypicalRuntimeMS is the usual run time of completed jobs with the same command. It is null if no such job
-	// has completed recently.
+	// TypicalRuntimeMS is the usual run time of jobs with the same command. It is null if no such job has
+	// completed recently.
 	TypicalRuntimeMS *int64  `json:"usual_run_time_ms"`
 	ExitCode         *int64  `json:"exit_code"`
 	Signal           *int    `json:"signal"`
 	Error            *string `json:"error"`
 	WorkerID         *string `json:"worker_id"`
-	// Node is the node that ran the job last. It is "" if the job has not run yet, or if the queue
-	// has only one node.
+	// Node is the node that ran the job last. It is "" if the job has never run, or if the queue has only one
+	// node.
 	Node string `json:"node,omitempty"`
 	PID  *int   `json:"pid"`
 	// PausedAt is when the running job was frozen, and PausedBy is the user who froze it. Both are null if the
@@ -74,11 +74,11 @@ type Job struct {
 	Submitter string `json:"submitter,omitempty"`
 	Schedule  string `json:"schedule,omitempty"` // schedule that enqueued the job
 	queue.HookCommands
-	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to free space. A job
-	// without its input cannot run again.
+	// InputRemoved lists the parts of the input (env, stdin) that were removed after the job had ended, to free
+	// space. A job without its input cannot run again.
 	InputRemoved []string `json:"input_removed,omitempty"`
-	// HiddenParts lists the parts (command, env, output) that are left out because the job belongs to
-	// another user.
+	// HiddenParts lists the parts of the job (command, env, output) that the caller may not see, because
+	// another user owns the job.
 	HiddenParts []string `json:"hidden,omitempty"`
 }
 
@@ -88,20 +88,19 @@ func (j *Job) EnqueuedBy(user string) bool { return cmp.Or(j.Submitter, j.User) 
 // JobDetail is a job with the end of its output and its history of attempts.
 type JobDetail struct {
 	Job
-	// Output is the last 4 KiB of the last attempt's standard output. A line in it says where bytes are
-	// missing.
+	// Output is the last 4 KiB of the last attempt's standard output. If bytes are missing, a line says where.
 	Output string `json:"output"`
 	Stderr string `json:"stderr"`
 	// StdoutBytes is the number of bytes that the last attempt wrote to its standard output, including bytes
 	// that were not stored. It is 0 while the job is running or if the output was removed.
 	StdoutBytes int64 `json:"stdout_bytes"`
-	// Result is the JSON that the last attempt has reported as its result; null if it has reported none.
+	// Result is the result that the last attempt has reported, as JSON; null if the attempt has reported none.
 	Result json.RawMessage `json:"result"`
-	// Spec contains all fields of the job as parameters of the method enqueue, even those that this client does
-	// not know.
+	// Spec contains all fields of the job, in the form of parameters of the method enqueue. It includes fields
+	// that this client does not know.
 	Spec map[string]any `json:"spec"`
-	// History holds the newest attempts, at most 100 attempts and at most 256 KiB. If the request has
-	// history_before, only attempts with a lower number are included. HistoryTotal is the number of all attempts.
+	// History holds the newest attempts: at most 100 attempts and 256 KiB. If the request has history_before,
+	// it holds only attempts with a lower number. HistoryTotal is the number of all attempts of the job.
 	History      []Attempt `json:"history"`
 	HistoryTotal int       `json:"history_total"`
 }
@@ -122,12 +121,12 @@ type Attempt struct {
 	Counted    bool    `json:"counted"`
 	CPUMS      int64   `json:"cpu_ms"`
 	PeakRSS    int64   `json:"peak_rss"`
-	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It is reported
-	// only for jobs that limit this number; otherwise, or if the kernel does not report it, it is 0.
+	// PeakTasks is the highest number of processes and threads that the attempt had at one time. It is 0 if the
+	// kernel does not report the number, or if the job does not limit it.
 	PeakTasks    int64 `json:"peak_tasks,omitempty"`
 	Leftovers    int   `json:"leftovers"`
 	DroppedBytes int64 `json:"output_dropped"`
-	// ResultError says why the result that the attempt reported was not stored.
+	// ResultError says why the result that the attempt reported was rejected.
 	ResultError *string `json:"result_error,omitempty"`
 }
 
@@ -138,20 +137,20 @@ type JobProgress struct {
 	ReportedAt Time   `json:"at"`
 }
 
-// JobViewContext holds the values that ViewJob needs in addition to the job itself.
+// JobViewContext holds the values that ViewJob needs in addition to the job.
 type JobViewContext struct {
 	CurrentTime    queue.Millis
 	Order          queue.Order
-	EnqueuedTotal  int64               // number of jobs ever enqueued
-	RunAsUser      string              // name of the user that the job runs as
+	EnqueuedTotal  int64               // number of jobs that were ever enqueued
+	RunAsUser      string              // name of the user whose account the job runs as
 	HeldUnits      map[string][]string // see Job.HeldUnits
 	Owner          string              // name of the user who enqueued the job
 	PausedAt       queue.Millis
 	PausedBy       string        // name of the user who paused the job
-	TypicalRuntime time.Duration // usual run time of similar jobs, 0 if unknown
+	TypicalRuntime time.Duration // usual run time of jobs with the same command; 0 if unknown
 }
 
-// ViewJob converts a job to its form in answers.
+// ViewJob converts a job to the form in which answers contain it.
 func ViewJob(j *queue.Job, v JobViewContext) Job {
 	out := Job{
 		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(),
@@ -212,7 +211,7 @@ func formatDependencies(dependencies []queue.Dependency) (texts []string) {
 	return texts
 }
 
-// ViewAttempt converts an attempt to its form in answers.
+// ViewAttempt converts an attempt to the form in which answers contain it.
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.Number, Worker: a.Worker, Node: a.Node, PID: a.PID,
@@ -225,8 +224,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	}
 }
 
-// ViewEvent converts an event to its form in answers. It does not set the user, whose name the caller must look
-// up.
+// ViewEvent converts an event to the form in which answers contain it. It does not set User, because the name
+// must be looked up.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, Time: Time(e.Time), Kind: string(e.Kind), ID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),
@@ -237,8 +236,7 @@ func ViewEvent(e *queue.Event) Event {
 	}
 }
 
-// eventVerbs maps a kind of event to the command that causes it. It is used for events that do not contain
-// their command.
+// eventVerbs maps a kind of event to the command that causes it, for events that do not contain their command.
 var eventVerbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause",
@@ -248,8 +246,8 @@ var eventVerbs = map[queue.EventKind]string{
 	queue.EventScheduleEnqueued: "schedule.run",
 }
 
-// AddAudit sets the fields of the event that only an audit shows: the user, the client process, the command and
-// its target.
+// AddAudit sets the fields of v that only an audit shows: the user, the client process, the command and its
+// target.
 func (v *Event) AddAudit(e *queue.Event) {
 	v.UID, v.PeerPID = e.Detail.UID, e.Detail.ClientPID
 	v.Verb = cmp.Or(e.Detail.Verb, eventVerbs[e.Kind])
@@ -275,7 +273,7 @@ func durationMillis(start, end queue.Millis) *int64 {
 	return &n
 }
 
-// Time is a point in time. In JSON it is RFC 3339 in UTC with milliseconds; 0 is written as null.
+// Time is a point in time. In JSON it is text in the format RFC 3339, in UTC and with milliseconds; 0 is null.
 type Time queue.Millis
 
 // MarshalJSON implements json.Marshaler.

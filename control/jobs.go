@@ -2,20 +2,20 @@ package control
 
 import "context"
 
-// JobAPI reads jobs and waits for them. The caller's right determines which parts of other users' jobs are
-// returned.
+// JobAPI reads jobs and waits for them. The caller's right determines which parts of other users' jobs the
+// caller gets.
 type JobAPI interface {
 	// Show returns one job with the end of its output and its newest attempts.
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	// List returns a page of jobs, newest first.
 	List(ctx context.Context, p List) (JobPage, error)
-	// Wait waits for jobs to end. It calls the given function once for every job that has ended. If
-	// the function returns an error, the call ends.
+	// Wait waits until jobs have ended. It calls handleNotice once for each job that has ended. If handleNotice
+	// returns an error, Wait ends.
 	Wait(ctx context.Context, p Wait, handleNotice func(JobEndNotice) error) (WaitResult, error)
 }
 
-// Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a lower number are
-// returned.
+// Show requests one job and its newest attempts. If HistoryBefore is set, the answer contains only attempts
+// with a lower number.
 type Show struct {
 	ID            JobID `json:"id" rule:"nonEmpty,required"`
 	HistoryBefore int   `json:"history_before,omitempty" rule:"attempt"`
@@ -49,8 +49,8 @@ type JobPage struct {
 	Next *string `json:"next"`
 }
 
-// Wait holds the parameters of the method wait, which waits until all of the given jobs have ended. With Any, the
-// method waits until one of them has ended.
+// Wait holds the parameters of the method wait, which waits until all given jobs have ended. With Any, it waits
+// only until the first of them has ended.
 type Wait struct {
 	ID      JobID    `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs   `json:"ids,omitempty" rule:"waitIDs"`
@@ -63,7 +63,7 @@ type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// WaitResult is the response to Wait. UnfinishedIDs lists the jobs that have not ended. It may be non-empty
+// WaitResult is the response to Wait. UnfinishedIDs lists the jobs that have not ended; there are such jobs
 // only after a timeout or with Any.
 type WaitResult struct {
 	UnfinishedIDs []string `json:"open"`

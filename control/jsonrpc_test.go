@@ -24,7 +24,7 @@ type rpcAnswer struct {
 	}
 }
 
-// lineConn is a connection on which the method send writes lines and then reads one answer.
+// lineConn is a connection whose method send writes lines and reads one answer.
 type lineConn struct {
 	t      *testing.T
 	reader *bufio.Reader
@@ -57,9 +57,9 @@ func (e *lineConn) send(lines ...string) (a rpcAnswer) {
 	return a
 }
 
-// If a line is JSON but not a request object, the answer is -32600, and the connection stays open. Examples
-// without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids follow sections 5
-// and 5.1.
+// If a line is valid JSON but not a request object, the server answers with the error -32600 and keeps the
+// connection open. Examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes
+// and ids follow its sections 5 and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	e := connectTo(t, noopAPI{})
 	for _, c := range []struct{ line, id, text string }{
@@ -70,7 +70,7 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 		{`{"foo": "boo"}`, "null", "method: required"},
 		{`7`, "null", "not a request"}, // valid JSON, but not an object
 		{`"hello"`, "null", "not a request"},
-		// The error has the id if the line is an object with a valid id.
+		// If the line is an object with a valid id, the error contains this id.
 		{`{"jsonrpc":"2.0","id":5}`, "5", "method: required"},
 		{`{"jsonrpc":"1.0","id":"a","method":"hello"}`, `"a"`, "jsonrpc: must be"},
 		{`{"jsonrpc":"2.0","id":6,"method":"hello","params":"bar"}`, "6", "params: must be an object"},
@@ -107,8 +107,8 @@ func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, erro
 	return EnqueueResult{}, nil
 }
 
-// A notification, which is a request without an id, is executed but never answered, even if it fails (JSON-RPC
-// 2.0, section 4.1).
+// A notification is a request without an id. The server executes it but never answers it, even if it fails
+// (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
 	api := recordingAPI{commands: make(chan string, 1)}
 	e := connectTo(t, api)

@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Of a request's parameters, the log contains only the ids of jobs and the names of settings. Commands and
+// The log contains only two kinds of request parameters: ids of jobs and names of settings. Commands and
 // environment variables may be secret.
 
 // maxLoggedIDs is the maximum number of job ids that the log shows for one request.
 const maxLoggedIDs = 3
 
-// logLevel returns the level at which a request is logged. By default the log contains the requests that have
-// changed something. It contains no requests that read, enqueue a job, or type into a terminal, because these are
-// too frequent. It does not contain requests that were rejected or changed nothing either: a user can send any
-// number of such requests, and could fill the disk with log lines.
+// logLevel returns the level at which a request is logged. The level is info, which the log contains by
+// default, for a request that has changed something. It is lower for requests that read, enqueue a job or type
+// into a terminal, because they are frequent. It is also lower for requests that were rejected or changed
+// nothing: a user can send any number of them, and could fill the disk with log lines.
 func (m *Method) logLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
@@ -33,8 +33,8 @@ func (m *Method) logLevel(result any, err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// A user without the right "operate" causes at most maxRequestLogLines log lines at the level info per
-// requestLogWindow. The audit log records all changes.
+// In each requestLogWindow, a user without the right "operate" causes at most maxRequestLogLines log lines at
+// the level info. The audit log still records all changes.
 const (
 	maxRequestLogLines = 60
 	requestLogWindow   = time.Minute
@@ -46,15 +46,15 @@ type logLimiter struct {
 	linesByUID map[int]*loggedLines // by uid; guarded by mu
 }
 
-// loggedLines counts the log lines of one user in the current period, whose length is requestLogWindow.
+// loggedLines counts the log lines about one user in the current period, which has the length requestLogWindow.
 type loggedLines struct {
 	windowStart  time.Time // start of the period
 	writtenLines int       // lines written in the period
-	omittedLines int       // lines left out since the last written line
+	omittedLines int       // lines left out since the last line that was written
 }
 
-// allow reports whether a line about the user may be written now. If so, omittedLines is the number of lines
-// that were left out since the user's last written line.
+// allow reports whether a line about the user may be written now. If it may, omittedLines is the number of
+// lines that were left out since the last one.
 func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	return omittedLines, true
 }
 
-// The methods named changed report whether a request with this result has changed something.
+// The methods hasChanges report whether the request with this result has changed something.
 
 func (r BulkResult) hasChanges() bool     { return len(r.DoneIDs) > 0 }
 func (r RemovalCount) hasChanges() bool   { return r.Count > 0 }
@@ -130,7 +130,7 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 // deniedLogInterval is the minimum interval between two log lines about rejected connections.
 const deniedLogInterval = 10 * time.Second
 
-// logDenied logs a rejected connection. It logs nothing if it has logged another one within deniedLogInterval.
+// logDenied logs a rejected connection, at most once per deniedLogInterval for all users together.
 func (s *Server) logDenied(p Peer, err error) {
 	now, last := time.Now().UnixNano(), s.denialLoggedAt.Load()
 	if now-last < int64(deniedLogInterval) || !s.denialLoggedAt.CompareAndSwap(last, now) {
@@ -139,8 +139,8 @@ func (s *Server) logDenied(p Peer, err error) {
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
 }
 
-// loggableID returns an id in a form that is safe for the log. The id of a rejected request may have
-// any length and any characters.
+// loggableID returns an id in a form that is safe for the log. The id in a rejected request may have any length
+// and contain any characters.
 func loggableID(id string) string {
 	if queue.ValidID(id) {
 		return id

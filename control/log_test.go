@@ -28,8 +28,8 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 	}
 }
 
-// By default, the log does not contain requests that were rejected or changed nothing. With their log lines, a
-// user could fill the disk.
+// By default, the log does not show requests that were rejected or changed nothing. Otherwise a user could fill
+// the disk with log lines.
 func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	logged := requestLogger()
 	matched := 3
@@ -62,8 +62,8 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	}
 }
 
-// A user who makes many changes causes only a limited number of log lines. The next line contains the number of
-// omitted lines.
+// A user who makes many changes causes only a limited number of log lines. The next line that is written says
+// how many lines were omitted.
 func TestLogBoundsLinesOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, done := requestLogger(), BulkResult{DoneIDs: []string{"a"}}

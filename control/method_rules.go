@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are upper limits for parameter values. params.go and package queue define further limits.
+// These are limits for parameter values. More of them are in params.go and in package queue.
 const (
 	MaxPageRows          = 1000           // maximum number of jobs in a page of a list
 	MaxScreenRows        = 100            // maximum number of jobs in each section of a screen
@@ -26,15 +26,15 @@ const (
 	MaxScheduleNameBytes = 100            // maximum length of a schedule's name in bytes
 )
 
-// quoteNames puts each name of a list separated by spaces in quotes, and joins the results with commas.
+// quoteNames puts quotes around each of the names, which are separated by spaces, and joins them with commas.
 func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
 
 func numberBetween(low, high float64) queue.Constraint {
 	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
 }
 
-// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them. constraints
-// is a function, because the initializer of a variable would link the glob parser into the client.
+// constraints returns the constraints that a parameter's tag "rule" can name. It is a function and not a
+// variable, because the initializer of a variable would link the glob parser into the client.
 func constraints() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
@@ -49,7 +49,7 @@ func constraints() map[string]queue.Constraint {
 		"label":    {NotEmpty: true, MaxBytes: queue.MaxLabelBytes},
 		"glob":     {NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes},
 		"key":      {MaxBytes: queue.MaxKeyBytes},
-		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // not empty, since an empty text counts as given
+		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // "" counts as given, so it is not allowed
 		"reason":   {MaxBytes: queue.MaxLabelBytes},
 		"typed":    {MaxBytes: MaxTypedBytes},
 		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
@@ -140,14 +140,14 @@ func isRate(s string) bool {
 
 func isScheduleName(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
-// fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. They define what is
-// executed, choose the account, or concern a single job.
+// fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. They say what is
+// executed and as which account, or they make sense only for a single job.
 var fieldsWithoutQueueDefault = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
 }
 
-// CheckQueueDefault returns an error if a queue cannot have a default for the field.
+// CheckQueueDefault returns an error if a queue cannot have a default for this job field.
 func CheckQueueDefault(field string) error {
 	if slices.Contains(fieldsWithoutQueueDefault, field) {
 		return queue.Invalid("default", `field %q cannot be a queue default; set it on each job`, field)
@@ -155,8 +155,7 @@ func CheckQueueDefault(field string) error {
 	return nil
 }
 
-// fieldSets returns the sets of job fields that a parameter may accept. The key is the name in the parameter's
-// tag "rule".
+// fieldSets returns the sets of job fields that parameters accept, by the name of the set in the tag "rule".
 func fieldSets() map[string]*fieldSet {
 	return map[string]*fieldSet{
 		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
@@ -166,11 +165,11 @@ func fieldSets() map[string]*fieldSet {
 
 // These are names of value classes; see valueClass.
 const (
-	// classManyJobs is the class of job lists longer than MaxBatchRequestJobs. Only the last request of a batch
-	// may have such a list.
+	// classManyJobs is the class of job lists with more than MaxBatchRequestJobs jobs, which only the last
+	// request of a batch may contain.
 	classManyJobs = "jobs:many"
-	// classWithPriority is the class of job lists in which a job has a priority. Such a list cannot be combined
-	// with the parameter "next".
+	// classWithPriority is the class of job lists with a job that sets a priority. Such a list cannot be
+	// combined with the parameter "next".
 	classWithPriority = "jobs:priority"
 	// classAudit is the class of values of the parameter "event" that include the kind "audit".
 	classAudit = "event:audit"
@@ -178,7 +177,7 @@ const (
 
 func hasPriority(s queue.Spec) bool { return s.Priority != nil }
 
-// valueClasses returns the value classes of parameters. The key is the name in the parameter's tag "rule".
+// valueClasses returns the value classes of parameters, by the name in the parameter's tag "rule".
 func valueClasses() map[string][]valueClass {
 	many := func(v reflect.Value) bool { return v.Len() > MaxBatchRequestJobs }
 	withPriority := func(v reflect.Value) bool { return slices.ContainsFunc(v.Interface().([]queue.Spec), hasPriority) }
@@ -194,8 +193,8 @@ func valueClasses() map[string][]valueClass {
 	}
 }
 
-// conditionRow is a condition on the parameters of some types. Its lists of names are texts separated by
-// spaces.
+// conditionRow is a condition on the parameters of some types. types, setA and setB are lists of names,
+// separated by spaces.
 type conditionRow struct {
 	types      string // names of the Go types to whose fields the condition applies
 	kind       *conditionKind
@@ -203,7 +202,7 @@ type conditionRow struct {
 	message    string
 }
 
-// conditionRows returns the conditions on parameters. The conditions on a type are checked in this order.
+// conditionRows returns the conditions on parameters. They are checked in this order.
 func conditionRows() []conditionRow {
 	const (
 		selectorParams       = "state failed label queue batch user older_than id_glob"

@@ -11,23 +11,23 @@ import (
 type Method struct {
 	Name        string
 	Right       Right // right that the caller needs
-	OthersRight Right // right for other users' jobs, or to run jobs as another user
+	OthersRight Right // right that the caller needs for other users' jobs, or to run jobs as another user
 	Stream      bool  // the method sends notifications before its answer
 	endpoint    endpoint
 }
 
-// endpoint implements a method. It also describes the types of the method's parameters and results.
+// endpoint implements a method. It also contains the types of the method's parameters and results.
 type endpoint struct {
 	decode func(raw json.RawMessage) (params any, err error) // parses parameters
-	// call calls the method of api. The method sends its notifications with the function notify.
+	// call calls the method of api. The method calls notify to send a notification.
 	call                 func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	params               reflect.Type
-	notification, result reflect.Type // notification is nil if the method sends no notifications
+	notification, result reflect.Type // notification is nil if the method sends none
 	readOnly             bool         // the method changes nothing
 }
 
-// Methods returns the table of methods. It builds the table at the first call, so that programs that do not need
-// the table lose no time.
+// Methods returns the table of methods. It builds the table at the first call, so that a program that does not
+// need the table starts faster.
 func Methods() []Method {
 	methodTable.once.Do(func() {
 		methodTable.rows = buildMethods()
@@ -45,7 +45,7 @@ var methodTable struct {
 	byName map[string]*Method
 }
 
-// findMethod returns the row of the method with a name. It returns nil if there is no such method.
+// findMethod returns the row of the method with this name, or nil if no method has this name.
 func findMethod(name string) *Method {
 	Methods()
 	return methodTable.byName[name]
@@ -135,14 +135,14 @@ func MethodNames() []string {
 // selectionMethod is the type of a method that acts on selected jobs and has parameters of type P.
 type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
-// withPauseSelection converts a method with a Selection to one with a PauseSelection.
+// withPauseSelection converts a method that takes a Selection to one that takes a PauseSelection.
 func withPauseSelection(f selectionMethod[Selection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
 		return f(api, ctx, p.Selection)
 	}
 }
 
-// answerEndpoint returns the endpoint of a method f that sends one answer.
+// answerEndpoint returns the endpoint of a method f that sends a single answer.
 func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P))
@@ -150,7 +150,7 @@ func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoi
 	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
-// readOnlyEndpoint returns the endpoint of a method f that sends one answer and changes nothing.
+// readOnlyEndpoint returns the endpoint of a method f that sends a single answer and changes nothing.
 func readOnlyEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	e := answerEndpoint(f)
 	e.readOnly = true
@@ -174,15 +174,15 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
-// ParseParams parses the parameters of a method as the server does. It rejects unknown names. The caller must
+// ParseParams parses the parameters of a method as the server does, and rejects unknown names. The caller must
 // have checked raw with queue.CheckJSON.
 func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	err = decodeParams(raw, &p)
 	return p, err
 }
 
-// isLongPoll reports whether a request of a method that is not a stream may wait for a long time. Such a request
-// counts towards the limit for streams.
+// isLongPoll reports whether a request may wait for a long time before its only answer. Such a request counts
+// towards the limit for streams.
 func isLongPoll(params any) bool {
 	attach, ok := params.(*Attach)
 	return ok && attach.Wait

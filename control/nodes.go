@@ -6,8 +6,8 @@ import "context"
 type NodeAPI interface {
 	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
-	// NodeDrain stops a node from claiming jobs, or lets it claim again. Like AdminAPI.Drain, it returns an
-	// error if jobs may still start on the node.
+	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. Like AdminAPI.Drain, it returns
+	// an error if a job can still start on the node after a time limit.
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
 	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)
@@ -16,10 +16,10 @@ type NodeAPI interface {
 // NodeView describes a node in an answer.
 type NodeView struct {
 	Name string `json:"name"`
-	// State is alive, draining, drained, stopped or away. Away means that the node's service has not stopped
-	// normally, but sends no heartbeats.
+	// State is alive, draining, drained, stopped or away. "away" means that the service of the node has not
+	// been stopped, but sends no heartbeats.
 	State         string            `json:"state"`
-	IsAnswering   bool              `json:"this"` // this is the node whose service answers
+	IsAnswering   bool              `json:"this"` // this node has sent the answer
 	Workers       int               `json:"workers"`
 	Running       int               `json:"running"` // number of running jobs
 	Labels        map[string]string `json:"labels"`
@@ -29,7 +29,7 @@ type NodeView struct {
 	LastHeartbeat Time              `json:"last_heartbeat"`
 }
 
-// NodeListParams requests the nodes after a cursor.
+// NodeListParams requests the nodes whose names follow the cursor.
 type NodeListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"name"`
 }
@@ -50,5 +50,5 @@ type NodeRemoveParams struct {
 type NodeDrain struct {
 	Name     string `json:"name" rule:"name,required"`
 	EndDrain bool   `json:"off,omitempty"`
-	Wait     bool   `json:"wait,omitempty"` // send the response once no job is running on the node
+	Wait     bool   `json:"wait,omitempty"` // return only when no job is running on the node
 }

@@ -8,10 +8,10 @@ import (
 
 // OutputAPI reads the output of jobs and types into their terminals.
 type OutputAPI interface {
-	// Logs sends the output of a job. It calls the given function for every piece. If the function returns an
-	// error, the call ends.
+	// Logs sends the output of a job. It calls handlePiece for every piece of output. If handlePiece returns an
+	// error, Logs ends.
 	Logs(ctx context.Context, p Logs, handlePiece func(OutputPiece) error) (LogsEnd, error)
-	// Attach sets the size of a job's terminal and types text into it.
+	// Attach types text into the terminal of a job, and can change the size of the terminal.
 	Attach(ctx context.Context, p Attach) (AttachResult, error)
 }
 
@@ -19,28 +19,27 @@ type OutputAPI interface {
 type Logs struct {
 	ID               JobID `json:"id" rule:"nonEmpty,required"`
 	Attempt          int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
-	FromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: start with the first attempt
+	FromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: begin with the first attempt
 	Follow           bool  `json:"follow,omitempty"`                 // keep sending output until the job has ended
 	Stdout           bool  `json:"stdout,omitempty"`                 // standard output only
 	Stderr           bool  `json:"stderr,omitempty"`                 // standard error only
 	LastLines        *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
 	Since            Time  `json:"since,omitzero"`                   // only output printed at this time or later
 	Until            Time  `json:"until,omitzero"`                   // only output printed before this time
-	// ReportAttemptEnds requests a report each time an attempt ends and another attempt will follow. It has an
-	// effect only with Follow.
+	// ReportAttemptEnds requests a report each time an attempt ends and another attempt follows. It needs
+	// Follow.
 	ReportAttemptEnds bool `json:"ends,omitempty"`
 }
 
-// LogsEnd is the response to Logs. State is the job's state when the output ended.
+// LogsEnd is the response to Logs. State is the state of the job after the last piece.
 type LogsEnd struct {
 	State string `json:"state"`
 }
 
 // OutputPiece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
-// otherwise in Base64. DroppedBytes is the number of bytes of the stream that were not stored. Damage describes
-// stored bytes that cannot be read. A piece with Ended has no output: it reports that the attempt has ended and
-// another attempt will follow. TTY means that the job has a terminal, so its output may contain control
-// sequences.
+// otherwise in Base64. DroppedBytes is the number of bytes of the stream that the service did not store. Damage
+// describes stored bytes that cannot be read. Ended is a report without output: the attempt has ended, and
+// another one follows. TTY means that the job has a terminal, so its output may contain control sequences.
 type OutputPiece struct {
 	ID           string        `json:"id"` // id of the job
 	Attempt      int           `json:"attempt"`
@@ -55,14 +54,14 @@ type OutputPiece struct {
 }
 
 // DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged or
-// truncated. Offset is the number of bytes of the stream before the damage; 0 if the stream is unknown.
+// truncated. Offset is the number of bytes of the stream before them; it is 0 if the stream is unknown.
 type DamagedRange struct {
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// GapText returns a text to show for output that is missing: not stored, or damaged. It returns "" if nothing
-// is missing.
+// GapText returns a text that replaces missing output: output that was not stored, or that is damaged. It
+// returns "" if no output is missing.
 func (p *OutputPiece) GapText() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
@@ -74,7 +73,7 @@ func (p *OutputPiece) GapText() string {
 	return ""
 }
 
-// String returns the output in the piece as text.
+// String returns the output of the piece as text.
 func (p *OutputPiece) String() string {
 	if p.Base64 != nil {
 		return string(p.Base64)
@@ -82,7 +81,7 @@ func (p *OutputPiece) String() string {
 	return p.Text
 }
 
-// Bytes returns the output in the piece.
+// Bytes returns the output of the piece.
 func (p *OutputPiece) Bytes() []byte {
 	if p.Base64 != nil {
 		return p.Base64
@@ -90,8 +89,8 @@ func (p *OutputPiece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
-// AppendTo appends the output in the piece to text. For a piece about missing output, it appends GapText on its
-// own line.
+// AppendTo appends the output of the piece to text. If output is missing, it instead appends a line with
+// GapText.
 func (p *OutputPiece) AppendTo(text []byte) []byte {
 	gap := p.GapText()
 	if gap == "" {
@@ -106,9 +105,9 @@ func (p *OutputPiece) AppendTo(text []byte) []byte {
 // MaxTypedBytes is the maximum number of bytes that one request may type into a terminal.
 const MaxTypedBytes = 64 << 10
 
-// Attach holds the parameters of the method attach, which types Text or Base64 into the terminal of a job, at most
-// MaxTypedBytes bytes. Rows and Cols, which must be set together, change the terminal's size. Controls requests the
-// control sequences with which the job has changed the modes of its terminal.
+// Attach holds the parameters of the method attach, which types Text or Base64, at most MaxTypedBytes bytes,
+// into the terminal of a job. Rows and Cols change the size of the terminal and must be set together. Controls
+// requests the control sequences with which the job has changed the modes of its terminal.
 type Attach struct {
 	ID       JobID  `json:"id" rule:"nonEmpty,required"`
 	Attempt  int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
@@ -120,8 +119,8 @@ type Attach struct {
 	Controls bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to Attach. Written is the number of typed bytes that the terminal accepted; the
-// client can type the rest once the job has read some of them. Controls is the answer to Attach.Controls.
+// AttachResult is the response to Attach. Written is the number of typed bytes that the terminal accepted. The
+// client can type the rest after the job has read some of them. Controls is set if Attach.Controls was set.
 type AttachResult struct {
 	Attempt  int    `json:"attempt"`
 	Written  int    `json:"taken"`

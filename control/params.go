@@ -8,27 +8,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are limits for parameter values. The decoders check them while they parse, and name the parameter in
-// the error.
+// These are limits for parameter values. The decoders check them while they parse a value, and name the
+// parameter in the error.
 const (
 	MaxJobIDs        = 10_000 // maximum number of job ids in a list
 	MaxWaitIDs       = 1000   // maximum number of ids in a request that waits for jobs or follows their events
 	MaxTextListItems = 64     // maximum number of states, or of kinds of events
-	// MaxArgEnvCount is the maximum number of arguments and environment variables of all jobs in a
-	// request together.
+	// MaxArgEnvCount is the maximum number of arguments and environment variables in a request, of all its jobs
+	// together.
 	MaxArgEnvCount       = queue.MaxArgsEnvBytes
 	MaxSettingValueBytes = 4 << 10 // maximum length of the value of a setting in bytes
-	MaxOutputLines       = 100_000 // maximum number of lines of output, counted from the end
+	MaxOutputLines       = 100_000 // maximum number of lines in a request for the last lines of an output
 	maxUserNameBytes     = 256     // maximum length of a user name in bytes
 	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyJobIDsThreshold is the number of ids from which on a request counts as a change of many jobs. A user may
-// have only a few such requests in progress.
+// manyJobIDsThreshold is the number of ids at which a request counts as a request about many jobs. A user may
+// have only a few of these in progress.
 const manyJobIDsThreshold = 100
 
-// JobID is the id of a job. In JSON it is a text or an integer; the id is then the integer's decimal text. A text
-// that is not a valid id is shortened, and the result is not a valid id either.
+// JobID is the id of a job. In JSON it is text, or an integer that is written in decimal. An invalid id is
+// shortened and remains invalid, so it matches no job.
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -70,7 +70,7 @@ func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
 }
 
 // readList reads a list of at most maxEntries entries. In JSON, a list of one entry may be written as just the
-// entry. The error about a longer list ends with errorSuffix.
+// entry. errorSuffix is the end of the error for a list that is too long.
 func readList(raw []byte, readEntry func([]byte) (string, error), maxEntries int,
 	errorSuffix string) ([]string, error) {
 	list := []string{}
@@ -155,7 +155,7 @@ func (s *Selection) SelectsByFilter() bool {
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// The methods named isForManyJobs report whether a request lists or changes many jobs.
+// The methods isForManyJobs report whether a request lists or changes many jobs.
 
 func (s *Selection) isForManyJobs() bool {
 	return s.SelectsByFilter() || len(s.IDs) >= manyJobIDsThreshold
@@ -168,8 +168,8 @@ func (p *ScreenParams) isForManyJobs() bool { return true }
 func (p *Tree) isForManyJobs() bool         { return true }
 func (p *ClearParams) isForManyJobs() bool  { return true }
 
-// The methods named logSubject return the ids of jobs, or the name of the setting, that the log shows for a
-// request.
+// The methods logSubject return what the log shows of a request's parameters: ids of jobs, or the name of a
+// setting.
 
 func (p *Enqueue) logSubject() (ids []string, setting string) {
 	if p.Spec.ID != nil {

@@ -14,8 +14,7 @@ func jsonArray(n int, element string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 }
 
-// labels returns a JSON object with n labels. The name and the value of each have size bytes
-// together.
+// labels returns a JSON object with n labels. Name and value of each label have size bytes together.
 func labels(n, size int) string {
 	var members []string
 	for i := range n {
@@ -25,7 +24,7 @@ func labels(n, size int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// A parameter may be as large as its limit. If it is larger, the error names the parameter.
+// A parameter may be as large as its limit. The error for a larger one names the parameter.
 func TestParametersAreBounded(t *testing.T) {
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 	for _, c := range []struct {
@@ -79,7 +78,7 @@ func TestParametersAreBounded(t *testing.T) {
 	}
 }
 
-// A text that cannot be an id counts as the id of a job that does not exist. It is truncated.
+// A text that is not a valid id is treated as the id of a job that does not exist. It is shortened.
 func TestInvalidIDsAreClipped(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{

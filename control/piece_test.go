@@ -2,7 +2,7 @@ package control
 
 import "testing"
 
-// GapText says how many bytes of output are missing and from which stream. It does not name an unknown stream.
+// GapText says how many bytes of output are missing, and from which stream unless the stream is unknown.
 func TestGapNamesBytesAndStream(t *testing.T) {
 	for want, p := range map[string]OutputPiece{
 		"[3 bytes of stdout were not kept]": {Stream: "stdout", DroppedBytes: 3},
@@ -16,7 +16,7 @@ func TestGapNamesBytesAndStream(t *testing.T) {
 	}
 }
 
-// AppendTo puts the text about missing output on its own line. It appends other output unchanged.
+// AppendTo puts a text about missing output on a separate line. It appends output unchanged.
 func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
 	for _, c := range []struct {
 		before, want string

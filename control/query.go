@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ReadOnlyMethod returns the row of a method that changes nothing and sends a single answer. It returns nil if
-// there is no such method with that name.
+// ReadOnlyMethod returns the method with this name if it changes nothing and sends a single answer. Otherwise
+// it returns nil.
 func ReadOnlyMethod(name string) *Method {
 	if m := findMethod(name); m != nil && m.endpoint.readOnly {
 		return m
@@ -20,8 +20,8 @@ func ReadOnlyMethod(name string) *Method {
 }
 
 // QueryParams converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE.
-// A list has one NAME=VALUE for each entry, and a map has one NAME=KEY=VALUE for each entry. QueryParams leaves
-// the validation of the values to the method. Its errors are *queue.Error with CodeInvalid.
+// A list is written as one NAME=VALUE for each entry, and a map as one NAME=KEY=VALUE for each entry.
+// QueryParams does not validate the values; the method does. Errors are *queue.Error with CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	properties, _ := paramsSchema(m.endpoint.params)["properties"].(schema)
 	params := map[string]any{}
@@ -57,8 +57,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	return json.Marshal(params)
 }
 
-// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a query. In a query,
-// a list or a map is written as one NAME=… for each entry, and any other value as one NAME=….
+// QuerySchema converts the schema of a parameter to the schema of its form in a query (see QueryParams).
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)
 	delete(s, "description")

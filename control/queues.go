@@ -13,8 +13,8 @@ type QueueAPI interface {
 	QueueList(ctx context.Context, p QueueListParams) (QueueList, error)
 	// QueueSet changes the settings of a queue, which may be new. It returns the queue after the change.
 	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
-	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart. The pause
-	// ends with QueueResume or at a given time.
+	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart of the
+	// service. The pause ends with QueueResume or at a time in the request.
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
 	// QueueResume ends the pause of a queue, or of all queues.
 	QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error)
@@ -27,22 +27,23 @@ type QueueView struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`
 	Waiting int64  `json:"waiting"`
-	// OldestReadySince says since when the longest-waiting runnable job has been runnable. It is null if no job
-	// is runnable.
+	// OldestReadySince says since when the longest-waiting runnable job could have started. It is null if no
+	// job is runnable.
 	OldestReadySince Time `json:"oldest_waiting"`
-	// ThroughputPerMinute is the number of the queue's attempts that ended in the last minute. For other nodes,
-	// only each node's 32 busiest queues are counted.
+	// ThroughputPerMinute is the number of attempts of the queue's jobs that ended in the last minute. For
+	// other nodes than the one that answers, it includes only the 32 busiest queues of each node.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
 	// Concurrency is the maximum number of running jobs. 0 means unlimited.
 	Concurrency int `json:"concurrency"`
-	// Weight determines the queue's share of job starts in proportion to the weights of other queues.
+	// Weight is the queue's share of job starts, in proportion to the weights of the other queues.
 	Weight int `json:"weight"`
 	// MaxPending is the maximum number of waiting jobs. 0 means unlimited.
 	MaxPending int64 `json:"max_pending"`
-	// Defaults holds the values of fields that a job of the queue does not set itself.
+	// Defaults holds values for job fields. They apply to jobs of the queue that do not set these fields.
 	Defaults json.RawMessage `json:"defaults"`
-	// Retention is how long completed and cancelled jobs are kept. RetentionMaxJobs limits their number, and
-	// RetentionOutputBytes the bytes of their outputs. null or 0 means that the service's settings apply.
+	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
+	// and RetentionOutputBytes the maximum bytes of their outputs. null or 0 means that the service's setting
+	// applies.
 	Retention            *RetentionAge `json:"retention"`
 	RetentionMaxJobs     int64         `json:"retention_max_jobs"`
 	RetentionOutputBytes int64         `json:"retention_output"`
@@ -51,7 +52,7 @@ type QueueView struct {
 	PausedAt             Time          `json:"paused_at"`
 	PauseReason          *string       `json:"pause_reason"`
 	PausedUntil          Time          `json:"paused_until"`
-	RunningJobsPaused    bool          `json:"frozen"` // jobs that were running at the time of the pause are frozen
+	RunningJobsPaused    bool          `json:"frozen"` // the pause has also frozen the jobs that were running
 }
 
 // QueueList is a page of at most MaxQueuesPage queues, sorted by name. Next is the value of
@@ -61,7 +62,7 @@ type QueueList struct {
 	Next   string      `json:"next,omitempty"`
 }
 
-// QueueListParams requests the queues whose names come after AfterName.
+// QueueListParams requests the queues whose names sort after AfterName.
 type QueueListParams struct {
 	AfterName string `json:"after,omitempty" rule:"queue"`
 }
@@ -81,16 +82,16 @@ type QueueSet struct {
 	Weight      *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
 	MaxPending  *int64          `json:"max_pending,omitempty" rule:"jobCount"`
 	Default     json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
-	// Retention is how long completed and cancelled jobs are kept; "default" means that the service's setting
-	// applies. RetentionMaxJobs limits their number, and RetentionOutputBytes the bytes of their outputs; 0
-	// means that the service's setting applies.
+	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
+	// and RetentionOutputBytes the maximum bytes of their outputs. "default" or 0 means that the service's
+	// setting applies.
 	Retention            *RetentionAge `json:"retention,omitempty"`
 	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty" rule:"jobCount"`
 	RetentionOutputBytes *int64        `json:"retention_output,omitempty" rule:"bytes"`
 }
 
-// RetentionAge is how long something is kept. In JSON it is a duration (see Duration), "never" for unlimited
-// time, or "default". A negative RetentionAge means "never", and 0 means "default".
+// RetentionAge is how long jobs are kept. In JSON it is a duration (see Duration), "never" (they are never
+// removed) or "default". In Go, a negative value means "never", and 0 means "default".
 type RetentionAge time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -121,8 +122,8 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// QueuePause holds the parameters of the method queue.pause, which pauses one queue, or all queues. Jobs of a paused
-// queue do not start until the queue is resumed, until a given time, or for a given duration.
+// QueuePause holds the parameters of the method queue.pause, which pauses one queue or all queues. No job of a
+// paused queue starts before the queue is resumed. Until and Duration end the pause automatically.
 type QueuePause struct {
 	Name             string   `json:"name,omitempty" rule:"queue"`
 	All              bool     `json:"all,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// closedPeer is a connection whose other end has sent a line and then closed the connection. Writes to it fail.
-// The line can be read until this end is closed too.
+// closedPeer is a connection whose other end has sent a line and closed the connection. Writes fail, but the
+// line can be read.
 type closedPeer struct {
 	net.Conn
 	input       io.Reader
@@ -41,8 +41,8 @@ func (c *closedPeer) Close() error {
 	return nil
 }
 
-// A server has refused the connection, so the client's write fails. The client still returns the server's
-// reason.
+// If the server has refused the connection, the client cannot write its request. It still returns the reason
+// that the server has sent.
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
 	ours, theirs := net.Pipe() // ours is used only for deadlines
 	defer theirs.Close()

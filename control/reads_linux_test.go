@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer starts a server that answers each request with the same result. At each request it calls the
-// given function with the number of the connection. If that returns false, it closes the connection after the answer.
-// It closes the returned channel when the first connection is closed.
+// answeringServer starts a server that answers each request with the same result. It calls onRequest with the
+// number of the connection, from 1. If onRequest returns false, it closes the connection after the answer. The
+// channel closed is closed when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, onRequest func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
@@ -56,8 +56,8 @@ func answeringServer(
 	return path, closed
 }
 
-// A caller that makes one request and waits for the answer reads from the connection itself. That saves a goroutine,
-// for which a program that has just started would have to start another thread.
+// A caller that waits for a single answer reads from the connection itself. In a program that has just started,
+// a separate goroutine would need another thread.
 func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
@@ -77,8 +77,8 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// If the service has closed the connection between two requests, the client reconnects before it sends the
-// second one. So requests succeed even if they must not be repeated.
+// If the service has closed the connection since the last request, the client reconnects before it sends the
+// next one. Therefore even a request that must not be repeated succeeds.
 func TestClientReplacesClosedConnection(t *testing.T) {
 	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
@@ -92,8 +92,8 @@ func TestClientReplacesClosedConnection(t *testing.T) {
 	}
 }
 
-// Each of several concurrent calls on one connection gets its own answer, whichever goroutine reads it. Some of
-// the calls have a context that can be cancelled.
+// Each of several concurrent calls on one connection gets its own answer, whichever goroutine reads it, and
+// whether or not the call can be cancelled.
 func TestConcurrentCallsShareAConnection(t *testing.T) {
 	path, _ := answeringServer(t, "{}", func(int) bool { return true })
 	c := NewClient(path)
@@ -117,7 +117,7 @@ func TestConcurrentCallsShareAConnection(t *testing.T) {
 	all.Wait()
 }
 
-// If the service has closed a connection, the client closes it too before it makes another one.
+// If the service has closed the connection, the client closes its end before it connects again.
 func TestClientClosesBrokenConnections(t *testing.T) {
 	path, _ := answeringServer(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
@@ -143,7 +143,7 @@ func TestClientClosesBrokenConnections(t *testing.T) {
 	}
 }
 
-// If the caller of a stream stops reading while more pieces arrive, the client's next request is not delayed.
+// If a caller abandons a stream while more pieces arrive, the next request of the client is still answered.
 func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	path := tempSocket(t)
 	l, err := net.Listen("unix", path)

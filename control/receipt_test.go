@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// EnqueueResult.UnmarshalJSON, which uses no reflection, decodes every field.
+// EnqueueResult.UnmarshalJSON, which is written without reflection, decodes every field.
 func TestEnqueueResultIsDecodedCompletely(t *testing.T) {
 	want := EnqueueResult{ID: "a", Seq: 7, Duplicate: true, UnenforcedLimits: []string{"cpus"},
 		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}

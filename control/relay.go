@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ErrNoMethod says that Dispatch cannot call a method, because it does not exist or is a stream.
+// ErrNoMethod means that Dispatch cannot call a method: it does not exist, or it sends a stream.
 var ErrNoMethod = errors.New("no such method")
 
-// Dispatch calls a method of api for the peer of ctx. It does what a server does for a request on a connection.
-// The caller must have determined the peer's right.
+// Dispatch calls a method of api for the peer of ctx, as the server does for a request on a connection. The
+// caller must have determined the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
@@ -34,7 +34,7 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	return m.endpoint.call(ctx, api, params, nil)
 }
 
-// EncodeAnswer encodes an answer as a line. The line contains no id of a request.
+// EncodeAnswer encodes an answer as a line without the id of a request.
 func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
 
 // DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it

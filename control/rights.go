@@ -20,16 +20,16 @@ var rights = []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin
 // Rights returns the rights that can be granted to a user, the weakest first.
 func Rights() []Right { return rights[1:] }
 
-// Covers reports whether a right includes another. An unknown value includes no right.
+// Covers reports whether the right r includes another right. An unknown right includes no right.
 func (r Right) Covers(other Right) bool {
 	have, need := slices.Index(rights, r), slices.Index(rights, other)
 	return need >= 0 && have >= need
 }
 
-// IncludedRights returns the right itself and all weaker ones except RightNone, the weakest first.
+// IncludedRights returns r and all weaker rights except RightNone, the weakest first.
 func (r Right) IncludedRights() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
 
-// Access holds the rights of users and groups. The keys are uids and gids.
+// Access holds the rights that were granted to users, by uid, and to groups, by gid.
 type Access struct {
 	Users, Groups map[int]Right
 }
@@ -37,7 +37,7 @@ type Access struct {
 // RightOf returns the strongest of the rights that were granted to the peer's user and groups.
 func (a *Access) RightOf(p *Peer) Right {
 	best := RightNone
-	raise := func(r Right) { // r may be "", which covers no right
+	raise := func(r Right) { // r may be "", which covers no other right
 		if r.Covers(best) {
 			best = r
 		}

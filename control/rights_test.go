@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each method needs the rights that the documentation names, for the caller's own jobs and for
-// other users' jobs.
+// The rights that each method needs, for the caller's own jobs and for other users' jobs, are those in the
+// documentation.
 func TestMethodsNeedDocumentedRights(t *testing.T) {
 	want := `hello read read
 whoami none none
@@ -106,7 +106,7 @@ service.stop admin admin
 	}
 }
 
-// A peer has the strongest of the rights of its user, its group and its supplementary groups.
+// A peer has the strongest right among those of its user, its group and its supplementary groups.
 func TestAccessGoesByUserAndGroups(t *testing.T) {
 	a := Access{Users: map[int]Right{1: RightRead, 2: RightAdmin, 3: RightSubmit},
 		Groups: map[int]Right{10: RightSubmit, 11: RightOperate, 65534: RightAdmin}}

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ruleset describes the parameters of a method: their meaning, their accepted values and which of them belong
-// together. The server checks requests with the ruleset. Schemas generates the published schemas from it, so
+// ruleset describes the parameters of a method: their meaning, the values that they accept, and which of them
+// may be combined. The server checks requests with it, and Schemas generates the published schemas from it, so
 // the two always agree.
 //
 // For example, a field Name with the tag `rule:"queue,required"` rejects the parameters {} with "name:
@@ -25,7 +25,7 @@ type ruleset struct {
 	conditions []paramCondition
 }
 
-// param describes one parameter. A request may leave out an optional parameter, but may not set it to null.
+// param describes one parameter. A request may leave out an optional parameter, but must not set it to null.
 type param struct {
 	name, doc string
 	required  bool
@@ -34,22 +34,23 @@ type param struct {
 	valueClasses []valueClass
 }
 
-// fieldSet says which job fields an object may have. The value null represents a field's default.
+// fieldSet says which job fields an object may contain. The value null means the default of a field.
 type fieldSet struct {
-	excludedFields []string // fields that the object must not have; the method rejects them
-	isNewJob       bool     // the object is a new job, not a change to one
-	isEdit         bool     // the object changes existing jobs, and must not be empty
+	excludedFields []string // fields that the object must not contain
+	isNewJob       bool     // the object describes a new job, not a change of a job
+	isEdit         bool     // the object changes existing jobs; it must not be empty
 }
 
-// valueClass is a set of values of a parameter, such as lists with many jobs. A paramCondition can contain the
-// name of a class instead of a parameter's name. The class counts as given if the parameter's value is in it.
+// valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may contain the
+// name of a class like the name of a parameter. The class counts as given if the parameter has a value of the
+// class.
 type valueClass struct {
-	className string // the parameter's name, a colon and a word
+	className string // name of the parameter, a colon and a word
 	matches   func(v reflect.Value) bool
 	schema    schema // the schema that accepts exactly these values
 }
 
-// param returns the parameter with a name. It returns nil if there is no such parameter.
+// param returns the parameter with this name, or nil if there is no such parameter.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
 		if r.params[i].name == name {
@@ -59,18 +60,19 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// paramCondition is a condition on two sets of parameters. It determines whether a request may contain parameters of
-// only one set, of both, or of neither. A parameter that is false or an empty list counts as not given. The
-// error names the first given parameter of set A; if none is given, it names the first parameter of set A.
+// paramCondition is a condition on two sets of parameters, A and B. It says whether a request may contain
+// parameters of one set, of both or of neither. A parameter that is false or an empty list counts as not given.
+// The error is about the first given parameter of set A or, if none is given, about the first parameter of set
+// A.
 type paramCondition struct {
 	kind       *conditionKind
 	setA, setB []string
 	message    string // error message, without the parameter's name
 }
 
-// conditionKind is a kind of condition. The arguments of accepts say whether a parameter of set A is given, and
-// whether one of set B is given. The arguments of toSchema are the schemas of requests with a parameter of set A,
-// and of requests with one of set B.
+// conditionKind is a kind of condition. The arguments of accepts say whether the request contains a parameter
+// of set A and whether it contains one of set B. toSchema returns the schema of the accepted requests; its
+// arguments are the schemas of requests with a parameter of set A, and with one of set B.
 type conditionKind struct {
 	accepts  func(a, b bool) bool
 	toSchema func(a, b schema) schema
@@ -79,14 +81,14 @@ type conditionKind struct {
 var (
 	// anyOf requires at least one parameter of set A.
 	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
-	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both, the error
-	// names one of each. If it has none, the error is the condition's message.
+	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both
+	// sets, the error names one of each, instead of the condition's message.
 	exactlyOneSet = &conditionKind{func(a, b bool) bool { return a != b },
 		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
 	// notTogether rejects a request with parameters of both sets.
 	notTogether = &conditionKind{func(a, b bool) bool { return !a || !b },
 		func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }}
-	// firstRequiresSecond requires a parameter of set B if one of set A is given.
+	// firstRequiresSecond requires a parameter of set B if the request has one of set A.
 	firstRequiresSecond = &conditionKind{func(a, b bool) bool { return !a || b },
 		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
 )
@@ -99,7 +101,7 @@ func (r *ruleset) check(givenNames map[string]bool) error {
 			return queue.Invalid(p.name, "required; give the %s", p.doc)
 		}
 	}
-	firstGiven := func(names []string) string { // returns the first of the names that is given; "" if none
+	firstGiven := func(names []string) string { // returns the first given name, or "" if none is given
 		for _, name := range names {
 			if givenNames[name] {
 				return name
@@ -113,7 +115,7 @@ func (r *ruleset) check(givenNames map[string]bool) error {
 		case g.kind == exactlyOneSet && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
-			// The name of a value class begins with the name of its parameter and a colon.
+			// A value class is named after its parameter, followed by a colon and a word.
 			field, _, _ := strings.Cut(cmp.Or(a, g.setA[0]), ":")
 			return queue.Invalid(field, "%s", g.message)
 		}
@@ -159,14 +161,14 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the rulesets by the type of the parameters. The first call of rulesOf builds them. An
-// initializer would link all rulesets into the client, although only the service needs them.
+// rulesets holds the rulesets by the type of the parameters. rulesOf builds them at its first call. A variable
+// with an initializer would link all rulesets into the client, although only the service needs them.
 var rulesets struct {
 	once   sync.Once
 	byType map[reflect.Type]*ruleset
 }
 
-// rulesOf returns the ruleset for a type of parameters.
+// rulesOf returns the ruleset of a type that holds the parameters of a method.
 func rulesOf(t reflect.Type) *ruleset {
 	rulesets.once.Do(func() { rulesets.byType = buildRulesets() })
 	return rulesets.byType[t]
@@ -205,8 +207,8 @@ func buildRulesets() map[reflect.Type]*ruleset {
 	return all
 }
 
-// parameterText describes parameters. Each of its sections begins with types of parameters, followed by lines
-// NAME: DESCRIPTION.
+// parameterText contains the descriptions of parameters. Each section begins with the names of types, followed
+// by lines of the form NAME: DESCRIPTION.
 //
 //go:embed parameters.txt
 var parameterText string

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A condition on two sets of parameters has two errors: one if no parameter is given, and one if parameters
-// exclude each other. Each error names a parameter that was given or could be given.
+// If a request has no parameter of a condition, or has parameters that exclude each other, the error names a
+// parameter that is given or may be given.
 func TestConditionErrorsNameParameters(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {
@@ -49,8 +49,8 @@ func TestConditionErrorsNameParameters(t *testing.T) {
 	}
 }
 
-// The error for a number or a duration out of range contains the range. A range of durations is written with
-// units, even if the request contained a number of seconds.
+// The error for a number or a duration that is out of range contains the range. For a duration, the range is
+// written with units, even if the request contained seconds without a unit.
 func TestParameterErrorsNameTheRange(t *testing.T) {
 	for _, c := range []struct {
 		into    any

@@ -8,47 +8,49 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleAPI manages schedules, which create recurring jobs. The caller's right determines which parts of
-// other users' schedules are returned.
+// ScheduleAPI manages schedules, which enqueue jobs at planned times. The caller's right determines which parts
+// of other users' schedules the caller gets.
 type ScheduleAPI interface {
-	// ScheduleAdd stores a schedule. Adding an identical schedule again is not an error.
+	// ScheduleAdd stores a schedule. If an identical schedule exists, it changes nothing and returns no error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
 	// ScheduleList returns a page of schedules, sorted by name.
 	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
-	// ScheduleShow returns a schedule with its next and latest occurrences (planned starts).
+	// ScheduleShow returns a schedule with its next and its latest occurrences. An occurrence is one planned
+	// start of a job.
 	ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error)
 	// ScheduleRemove removes a schedule. It does not remove the schedule's jobs.
 	ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error)
-	// SchedulePause stops a schedule from creating jobs. ScheduleResume lets it create jobs again;
-	// occurrences that passed during the pause do not count as missed.
+	// SchedulePause stops a schedule from enqueueing jobs. ScheduleResume lets it enqueue jobs again; the
+	// occurrences during the pause do not count as missed.
 	SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error)
-	// ScheduleRun enqueues a job of a schedule now.
+	// ScheduleRun enqueues a job of a schedule now, in addition to the planned ones.
 	ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
 
-// ScheduleAdd holds the parameters of the method schedule.add, which adds a schedule. In JSON, its members and the
-// fields of the jobs' spec are in one object. The job field jitter is called backoff_jitter there.
+// ScheduleAdd holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of
+// the schedule and those of its jobs are members of one object. There, the job field jitter is called
+// backoff_jitter, because the schedule has its own jitter.
 type ScheduleAdd struct {
 	Name string `json:"name" rule:"scheduleName,required"`
 	Cron string `json:"cron" rule:"nonEmpty,required"`
 	TZ   string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
-	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name and the
-	// planned time, so it is always the same.
+	// Jitter is the maximum delay of a job after its planned time. The delay is computed from the schedule's
+	// name and the planned time, so it does not change when it is computed again.
 	Jitter        Duration   `json:"jitter" rule:"jitter"`
 	CatchUp       string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
 	Overlap       string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
 	Replace       bool       `json:"replace"`                 // replace an existing schedule with this name
-	RequireLimits bool       `json:"require_limits"`          // same as Enqueue.RequireLimits
+	RequireLimits bool       `json:"require_limits"`          // has the meaning of Enqueue.RequireLimits
 	Spec          queue.Spec `json:"-"`
 }
 
-// backoffJitter is the name of the job field jitter in a ScheduleAdd, where jitter is the schedule's own
-// jitter.
+// backoffJitter is the name of the job field jitter in the parameters of schedule.add. There, the name jitter
+// means the schedule's own jitter.
 const backoffJitter = "backoff_jitter"
 
-// WithScheduleFieldNames changes an error about a job field so that it contains the field's name in a
-// ScheduleAdd, where jitter is called backoff_jitter.
+// WithScheduleFieldNames replaces the name jitter in an error about a job field by backoff_jitter, the name of
+// this field in the parameters of schedule.add.
 func WithScheduleFieldNames(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
@@ -56,7 +58,7 @@ func WithScheduleFieldNames(err error) error {
 	return err
 }
 
-// decode parses the parameters: fields of the schedule, and fields of its jobs' spec.
+// decode parses the parameters, which are fields of the schedule and fields of its jobs.
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 	d, spec := newParamDecoder(p), []byte{'{'}
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
@@ -95,7 +97,7 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 		m[backoffJitter] = j
 		delete(m, "jitter")
 	}
-	m["name"], m["cron"] = p.Name, p.Cron // required, so written even if empty
+	m["name"], m["cron"] = p.Name, p.Cron // these parameters are required, so write them even if they are empty
 	return encodeJob(m, p)
 }
 
@@ -106,16 +108,16 @@ func scheduleSchema() schema {
 	return s
 }
 
-// excludedScheduleFields lists the job fields that the schedule itself sets, or that make sense only for a
-// single job.
+// excludedScheduleFields lists the job fields that a schedule's jobs cannot have. The schedule sets them
+// itself, or they make sense only for a single job.
 var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
-// ScheduleNameParams holds the parameters of the methods that concern one schedule: the schedule's name.
+// ScheduleNameParams holds the parameters of the methods that act on one schedule.
 type ScheduleNameParams struct {
 	Name string `json:"name" rule:"name,required"`
 }
 
-// ScheduleList requests a page of schedules, sorted by name.
+// ScheduleList requests the schedules that follow the cursor, sorted by name.
 type ScheduleList struct {
 	Cursor string `json:"cursor,omitempty" rule:"scheduleCursor"`
 }
@@ -137,7 +139,8 @@ type Schedule struct {
 	Paused   bool     `json:"paused"`
 	PausedAt Time     `json:"paused_at"`
 	PausedBy *string  `json:"paused_by"`
-	// PauseReason says why the service has paused the schedule. It is "" if a user has paused it.
+	// PauseReason says why the service has paused the schedule. It is "" if a user has paused it or if it is
+	// not paused.
 	PauseReason string `json:"note,omitempty"`
 	NextAt      Time   `json:"next_at"` // next planned start
 	User        string `json:"user"`
@@ -145,8 +148,8 @@ type Schedule struct {
 	Command   string   `json:"command,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
 	CreatedAt Time     `json:"created_at"`
-	// HiddenParts lists the parts (command, env) that are left out because the schedule belongs to
-	// another user.
+	// HiddenParts lists the parts of the schedule (command, env) that the caller may not see, because another
+	// user owns the schedule.
 	HiddenParts []string `json:"hidden,omitempty"`
 }
 
@@ -155,13 +158,13 @@ type ScheduleDetail struct {
 	Schedule
 	NextStarts        []Time             `json:"next"` // next planned starts, at most five
 	OccurrenceRecords []OccurrenceRecord `json:"runs"` // latest occurrences, the newest first
-	// Spec contains the fields of the schedule's jobs as parameters of the method enqueue.
+	// Spec contains the fields of the schedule's jobs, in the form of parameters of the method enqueue.
 	Spec map[string]any `json:"spec"`
 	// AlreadyExisted means that nothing was added, because an identical schedule already existed.
 	AlreadyExisted bool `json:"existed,omitempty"`
-	// UnenforcedLimits is the same as EnqueueResult.UnenforcedLimits.
+	// UnenforcedLimits has the meaning of EnqueueResult.UnenforcedLimits.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes is the same as EnqueueResult.Notes.
+	// Notes has the meaning of EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -173,7 +176,7 @@ type OccurrenceRecord struct {
 	ID           *string `json:"id"`             // id of the job; null if no job was enqueued
 	State        *string `json:"state"`          // current state of the job; null if it was removed
 	RequestedBy  *string `json:"by"`             // user who requested the start; null if it was planned
-	Note         string  `json:"note,omitempty"` // why it was refused, or for which job it was skipped
+	Note         string  `json:"note,omitempty"` // why the start was refused, or because of which job it was skipped
 }
 
 func (p *ScheduleList) isForManyJobs() bool { return true }

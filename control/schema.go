@@ -17,19 +17,18 @@ type schema = map[string]any
 type MethodSchema struct {
 	Method      string         `json:"method"`
 	Right       Right          `json:"right"`
-	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if equal to Right
+	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it equals Right
 	Params      map[string]any `json:"params"`
-	// NotificationSchema is the schema of the value in a notification. It is nil if the method sends no
-	// notifications.
+	// NotificationSchema describes the value in each notification of the method. It is nil if the method sends
+	// none.
 	NotificationSchema map[string]any `json:"tells,omitempty"`
 	Result             map[string]any `json:"result"`
 }
 
 // Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go types of
-// parameters and results, and from the rulesets and constraints with which the server checks requests. The
-// server rejects parameters that a schema does not name. Later versions may add members to results. The server
-// limits texts in bytes of UTF-8, but maxLength counts characters. So it may reject a non-ASCII text that the
-// schema accepts.
+// parameters and results, and from the rulesets with which the server checks requests. The server rejects
+// parameters that are not in the schema, while later versions may add members to results. maxLength counts
+// characters, but the server counts bytes of UTF-8, so it may reject a non-ASCII text that the schema accepts.
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
@@ -53,7 +52,7 @@ func withSchemaVersion(s schema) schema {
 // ResultSchema returns the JSON Schema of a struct type.
 func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
-// schemaOfKinds returns the schema that accepts all values of the given JSON types.
+// schemaOfKinds returns the schema that accepts all values of these JSON types.
 func schemaOfKinds(kinds ...string) schema {
 	if len(kinds) == 1 {
 		return schema{"type": kinds[0]}
@@ -61,7 +60,7 @@ func schemaOfKinds(kinds ...string) schema {
 	return schema{"type": kinds}
 }
 
-// allowNull changes a schema so that it also accepts null, and returns it.
+// allowNull changes the schema s so that it also accepts null, and returns s.
 func allowNull(s schema) schema {
 	if kinds := schemaTypes(s); kinds != nil && !slices.Contains(kinds, "null") {
 		s["type"] = append(slices.Clone(kinds), "null")
@@ -76,7 +75,7 @@ func allowNull(s schema) schema {
 	return s
 }
 
-// These are patterns for texts without a queue.TextFormat.
+// These are patterns for texts that have no queue.TextFormat.
 const (
 	decimalDigits   = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
 	decimalNumber   = decimalDigits + `([eE][+-]?[0-9]+)?`
@@ -86,7 +85,7 @@ const (
 	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
 )
 
-// customSchema returns the schema of a type that has its own JSON encoding. It returns nil for other types.
+// customSchema returns the schema of a type with its own JSON encoding, or nil for other types.
 func customSchema(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[JobID]():
@@ -125,7 +124,7 @@ func durationSchema(minSeconds float64) schema {
 	return schema{"type": []string{"number", "string"}, "minimum": minSeconds, "maximum": most, "pattern": durationPattern}
 }
 
-// fieldKindSchema returns the schema that follows from the kind of a job field.
+// fieldKindSchema returns the part of a job field's schema that follows from the field's kind.
 func fieldKindSchema(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
@@ -150,11 +149,11 @@ func fieldKindSchema(f *queue.Field) schema {
 	return schemaOfKinds("string")
 }
 
-// fieldSchema returns the schema of a job field. If isPatch is true, the values of a map may be null, which
+// fieldSchema returns the schema of a job field. If isPatch is true, an entry of a map may be null, which
 // removes the entry.
 func fieldSchema(f *queue.Field, isPatch bool) schema {
 	s := fieldKindSchema(f)
-	switch f.Name { // these fields accept other values than their kind
+	switch f.Name { // these fields accept values that their kind does not describe
 	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "depends_on":
@@ -174,15 +173,16 @@ func fieldSchema(f *queue.Field, isPatch bool) schema {
 	return allowNull(s)
 }
 
-// jobSchema returns the schema of an object with the allowed job fields. It includes the rules about
-// fields that belong together.
+// jobSchema returns the schema of an object that contains job fields. The schema includes the rules about which
+// fields require or exclude each other.
 func jobSchema(allowedFields *fieldSet) schema {
 	properties := schema{}
 	names := map[string][]string{} // JSON names of each field
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
-			// The client resolves env_pass, so the service does not accept it.
+			// The client replaces env_pass by the values of the variables, so the service does not accept
+			// env_pass.
 			if name != "" && name != "env_pass" && !slices.Contains(allowedFields.excludedFields, name) {
 				properties[name] = fieldSchema(&f, !allowedFields.isNewJob)
 				names[f.Name] = append(names[f.Name], name)
@@ -200,7 +200,7 @@ func jobSchema(allowedFields *fieldSet) schema {
 		}
 		own := names[r.Field]
 		if !allowedFields.isNewJob && r.RequiresOther || len(own) == 0 || len(otherNames) == 0 && !r.RequiresOther {
-			continue // an existing job may already have the other field
+			continue // an existing job may already have the field that this one requires
 		}
 		kind := notTogether
 		if r.RequiresOther {
@@ -230,8 +230,8 @@ func setNonZero(s, members schema) {
 	}
 }
 
-// anyFieldGivenSchema returns the schema of an object that sets at least one of these fields, to a value other
-// than null, false or an empty map.
+// anyFieldGivenSchema returns the schema of an object in which at least one of these fields is set: its value
+// is not null, false or an empty map.
 func anyFieldGivenSchema(names []string, properties schema) schema {
 	return anyMemberSchema(names, func(name string) schema {
 		property := properties[name].(schema)
@@ -247,8 +247,8 @@ func anyFieldGivenSchema(names []string, properties schema) schema {
 	})
 }
 
-// anyMemberSchema returns the schema of an object with at least one of these members. memberSchema returns
-// the schema for the value of a member; nil means any value.
+// anyMemberSchema returns the schema of an object with at least one of the named members. memberSchema returns
+// the schema of a member's value; nil means any value.
 func anyMemberSchema(names []string, memberSchema func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -263,7 +263,7 @@ func anyMemberSchema(names []string, memberSchema func(name string) schema) sche
 	return schema{"anyOf": list}
 }
 
-// addConstraint adds a constraint to the schema of the value that it applies to.
+// addConstraint adds a constraint to the schema of the values to which the constraint applies.
 func addConstraint(s schema, c *queue.Constraint) {
 	kinds := schemaTypes(s)
 	if r := c.Range; r != nil {
@@ -290,13 +290,13 @@ func addConstraint(s schema, c *queue.Constraint) {
 	}
 }
 
-// addTextConstraint adds the parts of a constraint that apply to a text.
+// addTextConstraint adds the parts of a constraint that apply to text.
 func addTextConstraint(s schema, c *queue.Constraint) {
 	array := slices.Contains(schemaTypes(s), "array")
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
-	case c.Enum != nil: // a single text may replace the list
+	case c.Enum != nil: // one text is also allowed instead of the list
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
 	case c.TextFormat != nil:
 		s["pattern"] = c.TextFormat.Pattern
@@ -312,9 +312,9 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	}
 }
 
-// addEntryConstraint adds the parts of a constraint that concern the entries of a list or map, and their
-// number. The schema's keywords for the entries and for their minimum and maximum number are entriesKeyword,
-// minKeyword and maxKeyword.
+// addEntryConstraint adds the parts of a constraint that apply to the entries of a list or map, and to their
+// number. entriesKeyword, minKeyword and maxKeyword are the keywords of JSON Schema for the entries and for
+// their minimum and maximum number.
 func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeyword, maxKeyword string) {
 	setNonZero(s, schema{minKeyword: c.MinItems, maxKeyword: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entriesKeyword].(schema)
@@ -380,7 +380,7 @@ func (p *param) schema(t reflect.Type) schema {
 		s = jobSchema(p.fields)
 	}
 	if t == reflect.TypeFor[Time]() {
-		s["type"] = "string" // must not be null
+		s["type"] = "string" // without null
 	}
 	addConstraint(s, &p.Constraint)
 	s["description"] = p.doc
@@ -392,8 +392,9 @@ func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is that of a
-// parameter, of a value class or of a numeric job field. The map contains the method's parameters by name.
+// anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is
+// that of a parameter, of a value class, or of a numeric job field. params contains the parameters of the
+// method by name.
 func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
@@ -410,7 +411,7 @@ func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.
 		switch {
 		case marked[name] != nil:
 			return marked[name]
-		case !params[name].IsValid(): // then it is the name of a numeric job field
+		case !params[name].IsValid(): // the name is that of a numeric job field
 			return schemaOfKinds("integer")
 		case params[name].Kind() == reflect.Bool:
 			return schema{"const": true}
@@ -421,7 +422,7 @@ func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.
 	})
 }
 
-// schemaOf returns the schema of the JSON of a Go type.
+// schemaOf returns the schema of the JSON values to which a Go type is encoded.
 func schemaOf(t reflect.Type) schema {
 	if s := customSchema(t); s != nil {
 		return s

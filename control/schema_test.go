@@ -15,7 +15,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// compileSchema compiles a schema with a library that this project did not write.
+// compileSchema compiles a schema with an independent library, so that the tests do not rely on this project's
+// own code.
 func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(s)
@@ -50,7 +51,7 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
-// checkParams returns an error if a method rejects the parameters regardless of the queue's state.
+// checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
 func checkParams(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
@@ -79,7 +80,7 @@ func checkParams(m *Method, raw string) error {
 	return nil
 }
 
-// A method rejects a request without parameters exactly if its schema does.
+// A method accepts a request without parameters if its schema does, and rejects it otherwise.
 func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		err := checkParams(&Methods()[i], "{}")
@@ -89,7 +90,7 @@ func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	}
 }
 
-// Every parameter has a description. If a schema allows only one type, it contains the type as a string, not as a
+// Every parameter has a description. A schema that allows a single JSON type contains it as a string, not as a
 // list.
 func TestSchemasDescribeEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
@@ -111,7 +112,7 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 	}
 }
 
-// Every name in a tag "rule" and every type in a row of conditions exists.
+// Every name in a tag "rule" and every type in the table of conditions exists.
 func TestRulesNameConstraintsAndTypes(t *testing.T) {
 	constraints, fields, classes, types := constraints(), fieldSets(), valueClasses(), map[string]bool{}
 	for _, m := range Methods() {
@@ -134,8 +135,8 @@ func TestRulesNameConstraintsAndTypes(t *testing.T) {
 	}
 }
 
-// The ruleset of a method has exactly the parameters of its parameter type. parameters.txt describes exactly
-// these parameters.
+// The ruleset of a method has exactly the parameters that the method's type has. parameters.txt describes
+// exactly these parameters.
 func TestRulesetsNameEveryParameter(t *testing.T) {
 	unused := parameterDocs()
 	for _, s := range Schemas() {
@@ -158,7 +159,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 	}
 }
 
-// jobFields returns the names of all job fields, with their aliases and backoff_jitter.
+// jobFields returns the names and aliases of all job fields, and backoff_jitter.
 func jobFields() []string {
 	names := []string{backoffJitter}
 	for _, f := range queue.Fields() {
@@ -167,8 +168,8 @@ func jobFields() []string {
 	return names
 }
 
-// examples contains sets of required parameters. Each parameter of a method is accepted, with some value,
-// together with one of these sets.
+// examples contains sets of required parameters. For each parameter of a method, there is a set with which the
+// method accepts some value of that parameter.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
@@ -184,7 +185,7 @@ var examples = []map[string]string{
 	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
-// probeValues returns the values to try for a parameter.
+// probeValues returns JSON values to try for a parameter, valid and invalid ones.
 func probeValues(property schema) []string {
 	list := []string{
 		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,
@@ -231,13 +232,13 @@ func jsonObject(n int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// looseSchemas lists parameters whose values a schema cannot describe completely. For these, the schema accepts
-// all values that the method accepts, and the further values that the map describes.
+// looseSchemas lists the parameters for which a schema accepts more than the method. The texts say what the
+// schema accepts in addition.
 var looseSchemas = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
 
-// For every parameter, the method accepts exactly the values that the schema accepts.
+// For every parameter, the schema and the method accept the same values, except for looseSchemas.
 func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
@@ -258,8 +259,8 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	}
 }
 
-// baseParamsFor returns values for the other parameters of a method: the first of the examples with which the method
-// accepts a value of the named parameter.
+// baseParamsFor returns the parameters to combine with the named one: the first set of examples with which the
+// method accepts some value of the named parameter.
 func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
@@ -286,8 +287,8 @@ func encodeParams(params map[string]string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// The schemas reject the parameter "next" together with a job whose priority is a number, as the server does.
-// They accept every other combination of "next" and a priority.
+// The schemas and the server reject the parameter "next" together with a priority of a job that is a number.
+// They accept all other combinations of the two.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

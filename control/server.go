@@ -23,39 +23,41 @@ import (
 // See docs/decisions/0072.
 const (
 	firstLineTimeout          = 10 * time.Second // time until the first line must have arrived completely
-	idleTimeout               = 5 * time.Minute  // an idle connection without a stream is closed after this time
+	idleTimeout               = 5 * time.Minute  // time after which an idle connection without a stream is closed
 	answerTimeout             = 5 * time.Second  // time that a client has to read an answer
 	pieceTimeout              = time.Minute      // time that a client has to read a piece of a stream
 	stallTimeout              = 10 * time.Second // time to wait for more bytes of a line longer than freeConnBytes
-	reservedAdminConns        = 8                // number of connections reserved for root and admins
+	reservedAdminConns        = 8                // number of connections that only root and admins may use
 	maxConnsWithoutAccess     = 8                // maximum number of connections of users without access
 	maxLineBytesWithoutAccess = 64 << 10         // maximum bytes of a request line of a user without access
-	hangUpCheckInterval       = time.Second      // interval of checks whether a client that sends no more has disconnected
-	stopTimeout               = time.Second      // time for requests in progress when the service stops
+	hangUpCheckInterval       = time.Second      // interval of checks whether a client has disconnected
+	stopTimeout               = time.Second      // time that requests in progress get when the service stops
 )
 
-// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed concurrently. A request that
-// takes longer than maxLargeSlotTime probably waits for something other than the processor, so the next one may
-// begin.
+// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. After
+// maxLargeSlotTime, the next one may begin, because the request before it probably waits for something other
+// than the processor.
 const (
 	largeRequestBytes = 256 << 10
 	maxLargeSlotTime  = time.Second
 )
 
-// Limits holds those limits of a server that may change. The server reads them for each connection.
+// Limits holds the limits of a server that may change while the server runs. The server reads them for each
+// connection.
 type Limits struct {
-	// MaxConnections returns how many connections may be open in total and for one user.
+	// MaxConnections returns how many connections may be open in total, and how many for one user.
 	MaxConnections func() (total, perUser int)
 }
 
 // Authorizer determines which actions each user may take.
 type Authorizer interface {
-	// Right returns the current right of a peer. The server calls it for each request, since rights may change.
+	// Right returns the current right of a peer. The server calls it for each request, because rights may
+	// change.
 	Right(p *Peer) Right
 	// Admit is called once per connection, before the first request on it is answered. If it returns an error,
 	// the server sends the error and closes the connection.
 	Admit(ctx context.Context, p *Peer) error
-	// RefusalError returns the error for a peer that lacks neededRight, which the action requires. The error says
+	// RefusalError returns the error for a peer that lacks the right neededRight for an action. The error says
 	// which users can grant the right.
 	RefusalError(p *Peer, action string, neededRight Right) error
 }
@@ -63,10 +65,10 @@ type Authorizer interface {
 // Server serves an API to the clients that connect to a listener.
 type Server struct {
 	// OnConcurrencyLimit is called for each request that arrives while another request is in progress or
-	// another connection is open. It must not block, and may be changed only before Run.
+	// another connection is open. It must not block. It may be set only before Run.
 	OnConcurrencyLimit func()
-	// StreamReadTimeout is how long a client may take to read a piece of a stream or the answer at its end. 0
-	// means unlimited. It may be changed only before Run.
+	// StreamReadTimeout is how long a client may take to read a piece of a stream, or the answer at its end. 0
+	// means unlimited. It may be set only before Run.
 	StreamReadTimeout time.Duration
 
 	api        API
@@ -77,7 +79,7 @@ type Server struct {
 	peerOf     func(net.Conn) (Peer, error)
 
 	stopCtx context.Context    // ends when Run must stop
-	stop    context.CancelFunc // cancels the context above
+	stop    context.CancelFunc // cancels stopCtx
 
 	conns connTable // connections that are served
 
@@ -85,8 +87,8 @@ type Server struct {
 	logLimiter     logLimiter   // limits how many log lines each user causes
 }
 
-// NewServer returns a server for api. The UserLimits determine what each user may have in progress. The
-// implementation of api must use the same UserLimits for its heavy work.
+// NewServer returns a server for api. userLimits limits what each user may have in progress. The implementation
+// of api must use the same UserLimits for its heavy work.
 func NewServer(api API, limits Limits, authorizer Authorizer, userLimits *UserLimits, log *slog.Logger) *Server {
 	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
 		authorizer: authorizer, userLimits: userLimits, log: log, peerOf: peerOf}
@@ -94,9 +96,9 @@ func NewServer(api API, limits Limits, authorizer Authorizer, userLimits *UserLi
 	return s
 }
 
-// ClientAs returns a client in this process with the identity of the peer p. It works even if Run is not
-// called, and has the same limits as other clients. The server determines the peer's right at each request. The
-// caller must have verified the peer's identity.
+// ClientAs returns a client in this process that acts as the peer p. The caller must have verified the identity
+// of the peer. The server determines the peer's right at each request, and applies the same limits as to other
+// clients. The client works even if Run is not called.
 func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
@@ -106,14 +108,14 @@ func (s *Server) ClientAs(p Peer) *Client {
 	}}
 }
 
-// identifiedConn is a connection in this process. Its peer is known without asking the kernel.
+// identifiedConn is a connection in this process. Its peer is known and need not be identified by the kernel.
 type identifiedConn struct {
 	net.Conn
 	peer Peer
 }
 
-// Run accepts and serves connections from l until ctx ends. Then requests in progress get stopTimeout to
-// finish, and all connections are closed.
+// Run accepts connections from l and serves them until ctx ends. Then it waits up to stopTimeout for requests
+// in progress, and closes all connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
@@ -121,7 +123,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		s.stop()
 		l.Close()
-		// The deadline stops the reading of further requests. Requests in progress still get their answers.
+		// The deadline stops only the reading of further requests. Requests in progress still get their
+		// answers.
 		s.conns.forEach(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopTimeout, hangUp)
 	})
@@ -139,14 +142,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			pause = 5 * time.Millisecond
 			s.admitAndStart(calls, c, arrivals)
 			if accepted%maxAcceptBurst == 0 {
-				runtime.Gosched() // let waiting requests use the processor
+				runtime.Gosched() // let the requests of other goroutines run
 			}
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			hangUp()
 			return fmt.Errorf("accept: %w", err)
-		default: // probably no descriptor is free, so wait
+		default: // probably no file descriptor is free; wait
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			rejectConn(l)
@@ -160,14 +163,15 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpareFile opens a file whose descriptor Run can free when no other is free. It returns nil on failure.
+// openSpareFile opens a file that Run can close to get a file descriptor when no other is free. It returns nil
+// on failure.
 func openSpareFile() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f
 }
 
-// rejectConn accepts the connection that has waited longest, sends it an error and closes it. The caller closes
-// the spare file before, because accepting a connection needs a descriptor.
+// rejectConn accepts the connection that has waited longest, sends it an error and closes it. Accepting needs a
+// file descriptor, so the caller has closed the spare file.
 func rejectConn(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
@@ -183,8 +187,8 @@ func rejectConn(l net.Listener) {
 	}
 }
 
-// readRequests reads request lines and starts answering them, until the client sends no more. If it returns an
-// error, the caller sends the error to the client.
+// readRequests reads request lines and starts to answer them, until the client sends no more. If it returns an
+// error, the caller sends the error to the client and closes the connection.
 func (s *Server) readRequests(ctx context.Context, c *serverConn, requests *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.netConn, 8<<10)
 	s.setReadTimeout(c, firstLineTimeout)
@@ -213,8 +217,8 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, requests *sync
 	}
 }
 
-// setReadTimeout sets how long the server waits for the connection's next bytes. If the service is stopping,
-// reads fail immediately.
+// setReadTimeout sets how long the server waits for the next bytes of the connection. If the service is
+// stopping, reads fail immediately.
 func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 	c.netConn.SetReadDeadline(time.Now().Add(d))
 	if s.isStopping() {
@@ -226,7 +230,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerTimeout}
-	c.beginRequest() // a connection whose request waits is not idle
+	c.beginRequest() // from here on, the connection does not count as idle, even if its request waits
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.countsTowardsLimits = noRoom == nil
 	err := t.acquireSlot(ctx, s.userLimits, len(line))
@@ -237,14 +241,14 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 	case ctx.Err() != nil:
 		t.releaseResources()
 		return nil
-	// A line that cannot be parsed may be cut off in the middle of a request. The next line may be the rest of
-	// that request, so close the connection.
+	// If a line cannot be parsed, close the connection: the line may be the first part of a request, and the
+	// next line would be its rest.
 	case err != nil && t.id == nil && !errors.Is(err, queue.ErrInvalidRequest):
 		t.releaseResources()
 		return err
 	case err == nil && noRoom != nil:
 		err = noRoom
-		if t.id == nil { // a notification (a request without an id) gets no answer
+		if t.id == nil { // a request without an id gets no answer
 			t.releaseResources()
 			return nil
 		}
@@ -268,9 +272,9 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 	return nil
 }
 
-// growStack grows the stack of a new goroutine to 32 KiB in one step, because a store call needs
-// that much. Growing it step by step would copy its content each time, which takes 16 us of the 320
-// us of an enqueue.
+// growStack grows the stack of a new goroutine to 32 KiB in one step, because a call of the store needs this
+// much. Otherwise the stack would grow in several steps, each of which copies it. That takes 16 µs of the 320
+// µs of an enqueue.
 //
 //go:noinline
 func growStack() {
@@ -280,11 +284,11 @@ func growStack() {
 
 func (s *Server) isStopping() bool { return s.stopCtx.Err() != nil }
 
-// awaitRequests waits for the requests in progress after the client has sent its last request. It cancels them
-// if the client hangs up.
+// awaitRequests waits for the requests in progress after the client has sent its last request. If the client
+// hangs up, it cancels these requests.
 func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
-		requests.Wait() // takes little time, since no request is in progress
+		requests.Wait() // returns soon, since no request is in progress
 		return
 	}
 	done := make(chan struct{})
@@ -302,8 +306,8 @@ func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 	}
 }
 
-// answerRequest processes one request and sends the answer. If the processing panics, the client gets an
-// internal error, and other requests are not affected.
+// answerRequest processes one request and sends the answer. If the API panics, the client gets an internal
+// error, and the server continues to run.
 func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	defer t.releaseResources()
 	began := time.Now()
@@ -315,10 +319,10 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	// Decrease the count before sending the answer. The client may send another request after the answer, which
-	// must not count as concurrent.
+	// Decrease the count before the answer is sent. The client may react to the answer with another request,
+	// which must not count as concurrent.
 	t.conn.unansweredRequests.Add(-1)
-	if t.id == nil { // a notification gets no answer
+	if t.id == nil { // a request without an id gets no answer
 		return
 	}
 	if err != nil || t.answerLine == nil {
@@ -327,7 +331,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	t.conn.send(t.answerLine, t.clientReadTimeout)
 }
 
-// call checks the right of the peer, decodes the parameters and calls the API.
+// call checks the right of the peer, decodes the parameters and calls the method of the API.
 func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -364,8 +368,8 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 			return nil, err
 		}
 		defer end()
-		t.clientReadTimeout = s.StreamReadTimeout // the client may still have earlier pieces to read
-		// A stopping service ends the stream, since waiting for more pieces is pointless.
+		t.clientReadTimeout = s.StreamReadTimeout // the client may still have to read earlier pieces
+		// End the stream when the service stops, because the client would wait for more pieces in vain.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
@@ -383,7 +387,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 
 type peerKey struct{}
 
-// WithPeer returns a context for a request that the peer p makes.
+// WithPeer returns a context for a request of the peer p.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(queue.WithUser(ctx, p.UID), peerKey{}, p)
 }
@@ -394,15 +398,15 @@ func PeerFrom(ctx context.Context) Peer {
 	return p
 }
 
-// Peer is the process at the other end of the socket, with its right.
+// Peer is the process at the other end of a connection, with the right of its user.
 type Peer struct {
 	UID    int
-	GID    int // -1 if the user namespace does not map the group, and on Windows
+	GID    int // -1 if the user namespace does not map the group, and always on Windows
 	PID    int
 	Groups []int // supplementary groups at the time of the connection
-	Right  Right // right of the user when the current request began
-	// SubmissionNumber is set if the service enqueues a job for a database user. It is the number of that
-	// submission in the store's inbox; 0 means none.
+	Right  Right // right that the user had when the current request began
+	// SubmissionNumber is the number of a row that a database user has added to the store's inbox, if the
+	// service enqueues the job of this row. 0 means that the request did not come from the inbox.
 	SubmissionNumber int64
 }
 

@@ -2,12 +2,12 @@ package control
 
 import "context"
 
-// SessionAPI informs the client about the service and about the client's own rights.
+// SessionAPI informs a client about the service and about the client's own rights.
 type SessionAPI interface {
-	// Hello returns the version of the service and its methods. A client may call it to find out whether the
-	// service answers.
+	// Hello returns the version of the service and the methods that it supports. Clients also call it to find
+	// out whether the service answers.
 	Hello(ctx context.Context, p HelloParams) (Hello, error)
-	// Whoami returns the caller's identity, rights and limits. The caller needs no right.
+	// Whoami returns the caller's identity, rights and limits. The caller needs no right to call it.
 	Whoami(ctx context.Context, p NoParams) (Whoami, error)
 }
 
@@ -42,17 +42,17 @@ type Whoami struct {
 	RunAs  string    `json:"run_as"` // value of the setting run_as
 	// JobsRunAs is the account that the caller's jobs run as. It is "" if the caller may not enqueue jobs.
 	JobsRunAs string `json:"jobs_run_as"`
-	// MaxPending is the maximum number of the caller's waiting jobs, and MaxRunning that of the running ones. 0
-	// means unlimited.
+	// MaxPending is the maximum number of waiting jobs of the caller, and MaxRunning the maximum number of
+	// running ones. 0 means unlimited.
 	MaxPending int64 `json:"max_pending"`
 	MaxRunning int   `json:"max_running"`
 	// StoredBytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
 	// unlimited.
 	StoredBytes int64 `json:"bytes"`
 	MaxBytes    int64 `json:"max_bytes"`
-	// Advice says how the caller can get a right. It is "" if the caller has a right.
+	// Advice says how the caller can get a right. It is "" if the caller already has one.
 	Advice string `json:"next,omitempty"`
-	// Service is the kind of the service: own, system or directory. Socket is the path on which it listens.
+	// Service is the kind of the service: own, system or directory. Socket is the path of its socket.
 	Service string `json:"service"`
 	Socket  string `json:"socket"`
 }

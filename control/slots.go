@@ -12,32 +12,34 @@ import (
 // MaxStreams is the maximum number of concurrent streams of one user.
 const MaxStreams = 64
 
-// These are limits for what one user may have in progress on all connections together.
+// These constants limit what one user may have in progress, on all connections together unless stated
+// otherwise.
 const (
 	maxUserRequests     = 256 // maximum number of requests in progress
 	maxConnRequests     = 64  // maximum number of requests in progress on one connection
 	maxUserListRequests = 4   // maximum number of requests in progress that list or change many jobs
-	maxUserHelpers      = 128 // maximum number of extra goroutines, beyond one per request
-	// maxUserBytes is the maximum size of request lines and answers in progress, in bytes. The first
-	// freeConnBytes of each connection do not count.
+	maxUserHelpers      = 128 // maximum number of additional goroutines; see AcquireHelper
+	// maxUserBytes is the maximum size in bytes of the request lines and answers that are in progress. The
+	// first freeConnBytes of each connection do not count.
 	maxUserBytes = MaxLineBytes
-	// freeConnBytes is the number of bytes of each connection that do not count towards maxUserBytes.
+	// freeConnBytes is how many bytes of each connection do not count towards maxUserBytes.
 	freeConnBytes = 16 << 10
 )
 
-// maxRoomWait is how long a request waits for room within the user's limits.
+// maxRoomWait is how long a request waits until the user's other requests leave room for it within these
+// limits.
 const maxRoomWait = 5 * time.Second
 
-// UserLimits shares the service fairly among its users. It limits what each user may have in progress, and
-// grants slots (permissions for heavy work) to users round robin. Its methods are safe for concurrent use. See
-// docs/decisions/0071.
+// UserLimits shares the service fairly among its users. It limits what each user may have in progress. It also
+// grants slots, the permissions for heavy work, to the users round robin. Its methods are safe for concurrent
+// use. See docs/decisions/0071.
 type UserLimits struct {
 	conns   *fair.Conns
-	helpers *fair.Limiter // extra goroutines; see AcquireHelper
+	helpers *fair.Limiter // additional goroutines of users; see AcquireHelper
 	slots   *fair.Limiter // see SlotClass
 }
 
-// NewUserLimits returns limits of which nothing is in use.
+// NewUserLimits returns a UserLimits in which no user has anything in progress.
 func NewUserLimits() *UserLimits {
 	slots := fair.NewLimiter(slotBounds()...)
 	bounds := fair.ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserListRequests,
@@ -49,11 +51,12 @@ func NewUserLimits() *UserLimits {
 	}
 }
 
-// SlotClass is a kind of heavy work. The number of slots of each class limits how many operations run
-// concurrently. See docs/decisions/0071.
+// SlotClass is a kind of heavy work. The number of slots for a class is the number of operations of this class
+// that may run at the same time. See docs/decisions/0071.
 type SlotClass int
 
-// These are the classes of heavy work. Only the server itself uses classDecoding and classLargeRequest.
+// These are the classes of heavy work. classDecoding and classLargeRequest are used only by the server in this
+// package.
 const (
 	ClassOneJob       SlotClass = iota // a read about one job
 	ClassManyJobs                      // a read about many jobs (lists, selections, events, counts), or of output
@@ -62,13 +65,13 @@ const (
 	slotClassCount                     // number of classes
 )
 
-// These are numbers of slots. Ordinary users are all users except admins.
+// These are the numbers of slots. An ordinary user is any user except an admin.
 const (
-	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. It equals the number of the
-	// store's read connections. One slot is reserved for ClassOneJob, and one for admins.
+	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. It equals the number of
+	// connections that the store uses to read. One slot is reserved for ClassOneJob, and one for admins.
 	readSlots = 4
-	// manyJobsSlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each user
-	// may use one.
+	// manyJobsSlots is how many of the readSlots the ordinary users together may use for ClassManyJobs. Each of
+	// them may use one.
 	manyJobsSlots     = 2
 	decodingSlots     = 2 // number of slots for classDecoding; each user may hold at most one
 	largeRequestSlots = 2 // number of slots for classLargeRequest; each user may hold at most one
@@ -85,11 +88,11 @@ const (
 	boundDecodingPerUser
 	boundLargeRequest
 	boundLargeRequestPerUser
-	boundAnswersPerUser // answers and stream steps of one user
+	boundAnswersPerUser // answers and stream steps (see RunStreamStep) of one user
 )
 
-// slotBounds returns the bounds on slots. Because of boundAnswersPerUser, only one answer of a user at a time
-// can exceed maxUserBytes.
+// slotBounds returns the bounds on slots, by the constants above. With boundAnswersPerUser, a user can exceed
+// maxUserBytes by only one answer.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
 		boundReads:               {Max: readSlots, Shared: true},
@@ -105,7 +108,7 @@ func slotBounds() []fair.Bound {
 	}
 }
 
-// boundsOf returns the indexes of the bounds that apply to a slot of class c.
+// boundsOf returns the bounds that apply to a slot of class c, as indexes of slotBounds.
 func boundsOf(c SlotClass, isAdmin bool) []int {
 	switch {
 	case c == ClassOneJob && isAdmin:
@@ -122,16 +125,17 @@ func boundsOf(c SlotClass, isAdmin bool) []int {
 	return []int{boundLargeRequest, boundLargeRequestPerUser}
 }
 
-// maxSlotWait is the longest time that a request waits for a slot.
+// maxSlotWait is how long a request waits for a slot before it fails.
 const maxSlotWait = 10 * time.Second
 
-// slotRequest returns the request for a slot of class c for the user of ctx.
+// slotRequest returns a request for a slot of class c, on behalf of the user of ctx.
 func slotRequest(ctx context.Context, c SlotClass) fair.Request {
 	peer := PeerFrom(ctx)
 	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(RightAdmin)), Kind: int(c)}
 }
 
-// acquireSlot waits for the slot that r requests. If it returns nil, the caller must release the slot.
+// acquireSlot waits for the slot that r requests. If it returns nil, the caller must release the slot in
+// s.slots.
 func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 	r.Deadline = time.Now().Add(maxSlotWait)
 	switch err := s.slots.Acquire(ctx, r); {
@@ -145,9 +149,9 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 		maxSlotWait)
 }
 
-// RunInSlot calls f while it holds a slot of class c for the user of ctx. The function f must be short, for
-// example one read of the store or of at most 256 KiB of output. It may wait only for the disk, and must not
-// call RunInSlot.
+// RunInSlot waits for a slot of class c for the user of ctx, and calls f while it holds the slot. f must be
+// short, for example one read of the store or of at most 256 KiB of output. It may wait only for the disk, and
+// must not call RunInSlot.
 func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error) error {
 	r := slotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
@@ -157,9 +161,9 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error)
 	return f()
 }
 
-// RunStreamStep calls f like RunInSlot, for one step of a stream. The pieces that f sends are written to the
-// client after the slot is released. A step starts only if the user's limit of bytes leaves room for its
-// output. Each user has at most one step in progress.
+// RunStreamStep calls f like RunInSlot, for one step of a stream. What f sends is written to the client after
+// the slot is released, so a slow client does not occupy a slot. The step waits until the user has fewer than
+// maxUserBytes in progress. Each user has at most one step in progress.
 func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {
@@ -192,8 +196,8 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() er
 	return err
 }
 
-// AnswerInSlot calls f like RunStreamStep, for the answer of a request. While it holds the slot, it also
-// encodes the result of f as JSON.
+// AnswerInSlot calls f like RunStreamStep, to get the result of a request. It also encodes the result as JSON
+// while it holds the slot.
 func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func() (R, error)) (r R, err error) {
 	err = s.RunStreamStep(ctx, c, func() error {
 		var err error
@@ -208,8 +212,9 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func
 	return r, err
 }
 
-// AcquireHelper reserves one of the user's extra goroutines without waiting. It returns false if none is free. The
-// caller must call the returned function after the goroutine has ended.
+// AcquireHelper reserves an additional goroutine for the user of ctx, for work on the user's request. It does
+// not wait: it returns false if the user already has maxUserHelpers. The caller calls release after the
+// goroutine has ended.
 func (s *UserLimits) AcquireHelper(ctx context.Context) (release func(), ok bool) {
 	r := fair.Request{User: PeerFrom(ctx).UID}
 	if !s.helpers.TryAcquire(r) {
@@ -218,7 +223,7 @@ func (s *UserLimits) AcquireHelper(ctx context.Context) (release func(), ok bool
 	return func() { s.helpers.Release(r) }, true
 }
 
-// ChargeBytes adds n bytes to the bytes that the user of ctx has in progress, until the request of ctx ends.
+// ChargeBytes adds n to the bytes that the user of ctx has in progress, until the request of ctx ends.
 func ChargeBytes(ctx context.Context, n int) {
 	if t := activeRequestOf(ctx); t != nil {
 		t.chargedBytes += int64(n)

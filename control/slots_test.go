@@ -21,7 +21,7 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
-// wantNoUsage checks that no user uses anything and no request waits.
+// wantNoUsage checks that no user has anything in progress and that no request waits.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
 	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
@@ -39,8 +39,7 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	}
 }
 
-// However many reads of one user are waiting, a read of another user waits for at most one of these reads to
-// end. The test checks each class.
+// Even if a user has very many reads waiting, a read of another user waits only until one of them has ended.
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
@@ -89,7 +88,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 	}
 }
 
-// Ten users with different numbers of waiting reads get about the same number of slots.
+// Ten users with different numbers of waiting reads get about the same number of slots each.
 func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -126,8 +125,8 @@ func TestSlotsAreShared(t *testing.T) {
 	})
 }
 
-// Some slots are reserved for reads of one job and for admins. Of the remaining slots, ordinary users may use
-// two for ClassManyJobs, one per user.
+// One slot is reserved for reads of one job, and one for admins. Of the other slots, ordinary users together
+// may use two for ClassManyJobs, and each of them one.
 func TestSlotsAreReserved(t *testing.T) {
 	type asks struct {
 		uid   int
@@ -188,7 +187,7 @@ func TestSlotsAreReserved(t *testing.T) {
 	}
 }
 
-// A request waits for a slot for at most ten seconds, and then fails. If its client hangs up, it fails earlier.
+// A request fails after it has waited ten seconds for a slot, or earlier if its client hangs up.
 func TestWaitingForASlotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -223,7 +222,7 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 	})
 }
 
-// A slot is released after an error and after a panic.
+// A slot is released even if the operation returns an error or panics.
 func TestSlotsAreReleased(t *testing.T) {
 	s := NewUserLimits()
 	for range 2 * readSlots {
@@ -239,8 +238,8 @@ func TestSlotsAreReleased(t *testing.T) {
 	wantNoUsage(t, s)
 }
 
-// A stream step begins when the user's limit of bytes leaves room. Until then, it delays neither other users
-// nor other reads of the same user.
+// A stream step waits until the user has fewer than maxUserBytes in progress. While it waits, it delays neither
+// other users nor other reads of the same user.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -291,7 +290,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	})
 }
 
-// At most one answer of a user is produced at a time, so at most one answer exceeds the user's limit of bytes.
+// Each user has at most one answer in production, so only one answer at a time can exceed maxUserBytes.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()

@@ -23,7 +23,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
+// fakeAPI is an API whose Show returns err. All methods without a definition below panic.
 type fakeAPI struct {
 	onConcurrencyLimit func()         // value for Server.OnConcurrencyLimit; nil leaves the default
 	streamReadTimeout  *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
@@ -61,7 +61,8 @@ func serve(t *testing.T, api API) (socket string) {
 	return socket
 }
 
-// runServer runs a server for an API until the test ends. If the API is also an Authorizer, the server uses that.
+// runServer runs a server for an API until the test ends. If the API is also an Authorizer, it authorizes the
+// users.
 func runServer(t *testing.T, api API) (server *Server, path string) {
 	t.Helper()
 	path = tempSocket(t)
@@ -123,7 +124,7 @@ func client(t *testing.T, socket string) *Client {
 	return c
 }
 
-// An error is the same on both sides of the socket: its code, field, index and message.
+// An error has the same code, field, index and message on both sides of the socket.
 func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	api := &fakeAPI{}
 	c := client(t, serve(t, api))
@@ -149,7 +150,7 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	}
 }
 
-// The server calls OnConcurrencyLimit for concurrent requests and connections. It does not call it for
+// The server calls OnConcurrencyLimit for concurrent requests and for concurrent connections, but not for
 // consecutive requests on a single connection.
 func TestServerReportsConcurrentRequests(t *testing.T) {
 	var reports atomic.Int64
@@ -177,7 +178,7 @@ func TestServerReportsConcurrentRequests(t *testing.T) {
 	t.Error("OnConcurrencyLimit is still called after the second client has disconnected")
 }
 
-// If a line is too long or not JSON, the answer is an error, and the connection ends.
+// If a line is too long or not JSON, the client gets an error, and the server closes the connection.
 func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLineBytes+64<<10), "parse": "{]\n"} {
@@ -195,7 +196,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 	}
 }
 
-// A client that has closed its sending side gets all answers. Then the connection ends.
+// A client that has closed its sending side still gets all answers. Then the server closes the connection.
 func TestHalfCloseIsAnswered(t *testing.T) {
 	c := dial(t, serve(t, &fakeAPI{}))
 	defer c.Close()
@@ -217,8 +218,8 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 	}
 }
 
-// The last line needs no newline if it is short. A longer one without a newline is probably incomplete, and is
-// rejected without parsing it.
+// The last line of a connection needs no newline if it is short. A long line without a newline is probably cut
+// off, so the server rejects it without parsing it.
 func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
 	const request = `{"id":1,"method":"hello"}`
@@ -241,7 +242,7 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	}
 }
 
-// The client rejects an answer that is longer than MaxLineBytes.
+// The client returns an error if an answer is longer than MaxLineBytes.
 func TestClientBoundsAnswers(t *testing.T) {
 	path := tempSocket(t)
 	l, err := socket.Listen(path, ownerOnlyPerms())
@@ -266,7 +267,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 	}
 }
 
-// The server gets the client's identity from the kernel. If no service is running, the client gets
+// The server learns the identity of the client from the kernel. If no service runs, the client returns
 // ErrUnreachable.
 func TestServerIdentifiesClient(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
@@ -283,8 +284,8 @@ func TestServerIdentifiesClient(t *testing.T) {
 	}
 }
 
-// A stream ends if the client stops reading for longer than the server's StreamReadTimeout. If
-// StreamReadTimeout is 0, the client gets the whole stream.
+// A stream ends if its client reads nothing for StreamReadTimeout. If StreamReadTimeout is 0, a client may read
+// as slowly as it likes.
 func TestPatienceLimitsSlowReaders(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
 		api := &fakeAPI{streamReadTimeout: &patience}
@@ -294,7 +295,7 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		still := 0
-		// Wait until the server has sent no event for 100 ms.
+		// Wait until the server has sent no event for 100 ms, because the client does not read.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
 			now := api.sentEvents.Load()
 			if still++; now != before || now == 0 {

@@ -24,7 +24,7 @@ func tempSocket(t *testing.T) string {
 // ownerOnlyPerms returns permissions that admit the owner of the pipe, the system and administrators.
 func ownerOnlyPerms() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
 
-// IsRoot is true for the system and for elevated administrators.
+// IsRoot returns true for the system and for elevated administrators, and false for all others.
 func TestRoot(t *testing.T) {
 	for _, c := range []struct {
 		Peer
@@ -37,7 +37,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// PeerOf returns all groups of the client that are relevant for access.
+// PeerOf returns all groups of the client that matter for access.
 func TestPeerOfReturnsRelevantGroups(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
@@ -56,7 +56,7 @@ func TestPeerOfReturnsRelevantGroups(t *testing.T) {
 	}
 }
 
-// A program that opens the pipe as a file and sends nothing does not delay the end of the service.
+// The service stops without delay, even if a program has opened the pipe like a file and sends nothing.
 func TestSilentClientDoesNotDelayStop(t *testing.T) {
 	path := tempSocket(t)
 	began := time.Now()

@@ -19,14 +19,14 @@ type StatsParams struct {
 	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// Grain also requests statistics for each minute, hour or day. The store keeps minutes for 2 days, hours
-	// for 60 days and days for 3 years. Without Grain, the statistics are computed from the shortest periods
-	// that are kept for the whole range.
+	// Grain also requests statistics for each minute, hour or day in the range. The store keeps minutes for 2
+	// days, hours for 60 days and days for 3 years. Without Grain, the statistics are computed from the
+	// shortest periods that the store has for the whole range.
 	Grain string `json:"by,omitempty" rule:"grain"`
 	// Buckets also requests histograms, for at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
-	// AllTime requests all statistics ever recorded, instead of those of a time range. A queue with its own entry in
-	// one answer also has it in all later ones, so that its counts never decrease.
+	// AllTime requests all statistics ever recorded, instead of those of a time range. If an answer has an
+	// entry for a queue, all later answers have it too, so the counts of an entry never decrease.
 	AllTime bool `json:"ever,omitempty"`
 }
 
@@ -38,12 +38,12 @@ type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// Queues holds statistics of each queue for which something was recorded, in the order of the names, at most 1,000.
-	// The entry (others) combines the remaining queues. Of the queues without settings, only the first 64 of each
-	// period have their own entry; (others) includes the rest.
+	// Queues holds the statistics of each queue with recorded attempts, sorted by name. It has at most 1,000
+	// entries, and the entry (others) combines the remaining queues. In each period, only 64 queues without
+	// settings have their own entry; (others) contains the rest.
 	Queues []QueueStats `json:"queues"`
-	// Periods holds statistics of all queues together for each period in which something was recorded, the
-	// oldest first.
+	// Periods holds the statistics of all queues together, for each period with recorded attempts, the oldest
+	// first.
 	Periods []PeriodStats `json:"periods,omitempty"`
 }
 
@@ -59,31 +59,31 @@ type PeriodStats struct {
 	AttemptStatistics
 }
 
-// AttemptStatistics counts the attempts that started, and those that ended, by outcome.
+// AttemptStatistics counts the attempts that started and, by outcome, those that ended.
 type AttemptStatistics struct {
 	Started   int64 `json:"started"`
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"` // attempts that failed and will be retried
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
-	// Returned counts attempts that were stopped or deferred without a failure. Their jobs will run again or
-	// are held.
+	// Returned counts attempts that ended without a failure because the job was stopped or deferred. The job
+	// runs again or is held.
 	Returned int64 `json:"returned"`
 	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
-	// WaitTimes is the distribution of the waiting times. A waiting time is the time from when a job is ready
-	// and due until its attempt starts.
+	// WaitTimes is the distribution of the waiting times. The waiting time of an attempt is the time from the
+	// moment at which the job could start until the attempt starts.
 	WaitTimes DurationStatistics `json:"wait"`
 	// RunTimes is the distribution of the run times of ended attempts.
 	RunTimes DurationStatistics `json:"run"`
 }
 
-// DurationStatistics describes the distribution of a duration, in milliseconds. The pointers are nil if nothing
-// was measured. Half of all durations are at most P50MS, and 95 % are at most P95MS. Percentiles are accurate
-// to a factor of √2.
+// DurationStatistics describes the distribution of a duration, in milliseconds. Half of the durations are at
+// most P50MS, and 95 % at most P95MS. These percentiles may be wrong by a factor of √2. The pointers are nil if
+// nothing was measured.
 //
-// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2) seconds, as
-// in a Prometheus native histogram with schema 1.
+// Buckets is a histogram. A pair (i, n) means that n durations were at most 2^(i/2) seconds and longer than
+// 2^((i-1)/2) seconds. These are the buckets of a Prometheus native histogram with schema 1.
 type DurationStatistics struct {
 	P50MS   *int64    `json:"p50_ms"`
 	P95MS   *int64    `json:"p95_ms"`

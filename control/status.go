@@ -2,8 +2,8 @@ package control
 
 import "context"
 
-// StatusAPI returns overviews of the queue and of the service. The time for a call does not depend on the
-// number of jobs.
+// StatusAPI returns overviews of the queue and of the service. The time that a call takes does not depend on
+// the number of jobs.
 type StatusAPI interface {
 	// Status returns the numbers of jobs and the state of the service.
 	Status(ctx context.Context, p NoParams) (Status, error)
@@ -15,13 +15,13 @@ type StatusAPI interface {
 type Status struct {
 	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
 	Workers WorkerSummary    `json:"workers"`
-	// OldestReadySince says since when the longest-waiting runnable job has been runnable. It is null if no job
-	// is runnable.
+	// OldestReadySince says since when the longest-waiting runnable job could have started. It is null if no
+	// job is runnable.
 	OldestReadySince Time  `json:"oldest_waiting"`
 	EnqueuedTotal    int64 `json:"enqueued"` // number of jobs ever enqueued
-	// LastEventSeq is the number of the newest event whose effects the other fields include.
+	// LastEventSeq is the number of the newest event that the other fields take into account.
 	LastEventSeq int64 `json:"last_event"`
-	// ThroughputPerMinute is the number of attempts that ended in the last minute on all nodes.
+	// ThroughputPerMinute is the number of attempts that ended in the last minute, on all nodes together.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
 	Storage
 	QuotaUse
@@ -39,31 +39,31 @@ type Status struct {
 	// are not paused.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
-	// Reranking is true while the order of waiting jobs is recomputed after a change of settings that affect
-	// it.
+	// Reranking is true while the service recomputes the order of the waiting jobs, after a change of a setting
+	// that affects the order.
 	Reranking bool `json:"reranking"`
-	// StoreError says why the store cannot be read; "" if it can be read. With a StoreError, the other fields
-	// hold the last known values.
+	// StoreError says why the service cannot read the store; "" if it can. With a StoreError, the other fields
+	// contain the last known values.
 	StoreError string `json:"away,omitempty"`
-	Health     string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
+	Health     string `json:"health"` // ok; or degraded or failing, followed by the reason
 }
 
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
 type Storage struct {
 	StateDir      string `json:"database"`        // state directory of the service
-	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if it is not in StateDir
+	StoreLocation string `json:"store,omitempty"` // where the queue is stored; "" if it is in StateDir
 	DatabaseBytes int64  `json:"database_bytes"`
 	OutputBytes   int64  `json:"output_bytes"` // size of all stored outputs
 }
 
-// QuotaUse says how many of the bytes that max_bytes_per_user allows are used. It is part of Status.
+// QuotaUse says how much of the setting max_bytes_per_user is used. It is part of Status.
 type QuotaUse struct {
-	// UserBytes is the number of bytes that the caller's jobs use. MaxBytesPerUser is the maximum; 0 means
-	// unlimited.
+	// UserBytes is the number of bytes that the caller's jobs use. MaxBytesPerUser is the maximum for each
+	// user; 0 means unlimited.
 	UserBytes       int64 `json:"user_bytes"`
 	MaxBytesPerUser int64 `json:"max_bytes_per_user"`
-	// NearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20, the largest
-	// first. Only admins get it.
+	// NearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20 users, the
+	// largest first. It is empty unless the caller is an admin.
 	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
 }
 
@@ -81,18 +81,18 @@ type WorkerSummary struct {
 	Idle  int `json:"idle"`
 }
 
-// ScreenParams sets the maximum number of jobs in each section of a Screen: 1 to 100; 0 means 10.
+// ScreenParams requests a Screen. Rows is the maximum number of jobs in each section, 1 to 100; 0 means 10.
 type ScreenParams struct {
 	Rows int `json:"rows,omitempty" rule:"screenRows"`
 }
 
-// Screen is an overview of the queue: its status and the first jobs of each section. Commands and
-// errors are truncated to 1 KiB. A job's labels are left out if they are longer than that in total.
+// Screen is an overview of the queue: its status and the first jobs of each section. Commands and errors are
+// truncated to 1 KiB. If the labels of a job are longer than 1 KiB in total, they are left out.
 type Screen struct {
 	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // oldest first
-	// Ready holds the jobs that wait only for a free worker or at a gate, such as a lock. They are in the order
-	// in which they start if no gate is full.
+	// Ready holds the jobs that wait only for a free worker or for a limit, such as a lock. They are in the
+	// order in which they would start if no limit delayed them.
 	Ready         []Job       `json:"ready"`
 	Delayed       []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
 	HeldOrBlocked []Job       `json:"kept"`   // held and blocked jobs, the oldest first
@@ -101,8 +101,9 @@ type Screen struct {
 	Done          []Job       `json:"done"`   // completed and cancelled jobs, the latest first
 }
 
-// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the job failed
-// with an exit code. It is then the last line of standard error or, if that is empty, of standard output.
+// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the command
+// ended with an exit code. It is then the last line of standard error or, if standard error is empty, of
+// standard output.
 type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The members of Status are on one level of its JSON object, in this order.
+// In JSON, all members of Status are on one level, in this order.
 func TestStatusIsOneJSONObject(t *testing.T) {
 	got, err := json.Marshal(Status{
 		Storage:      Storage{StateDir: "/state", StoreLocation: "postgres", DatabaseBytes: 1, OutputBytes: 2},

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API with a slow method Show. Show closes the channel showStarted, and then waits until the channel
-// release is closed or the context of the call ends.
+// slowAPI is an API whose method Show closes the channel showStarted, and then waits until the channel release
+// is closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
 	showStarted   chan struct{}
@@ -36,8 +36,8 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	}
 }
 
-// stopDuringShow stops a server during a call of Show. The first returned channel receives the error of that call.
-// The second is closed when Server.Run has returned.
+// stopDuringShow stops a server during a call of Show. callResult receives the error of that call, and
+// serverEnded is closed when Server.Run has returned.
 func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
 	api = &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
 	path := tempSocket(t)
@@ -72,7 +72,7 @@ func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEn
 	return api, callResult, serverEnded
 }
 
-// Requests in progress when the service stops are still answered.
+// If a request is in progress when the service stops, it is still answered.
 func TestStopWaitsForShortRequests(t *testing.T) {
 	api, answer, ended := stopDuringShow(t)
 	select {
@@ -89,7 +89,7 @@ func TestStopWaitsForShortRequests(t *testing.T) {
 	<-ended
 }
 
-// Requests that take longer than stopTimeout are cancelled.
+// When the service stops, requests that take longer than stopTimeout are cancelled.
 func TestStopCancelsLongRequests(t *testing.T) {
 	began := time.Now()
 	_, answer, ended := stopDuringShow(t)
@@ -102,7 +102,7 @@ func TestStopCancelsLongRequests(t *testing.T) {
 	}
 }
 
-// If the client of a request disconnects, the request is cancelled soon. If the client closes only its sending
+// If the client of a request disconnects, the request is soon cancelled. If the client closes only its sending
 // side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If a service accepts connections but sends nothing, the client returns an error with a hint after half a
-// minute. A service that answers hello may take any time for other requests.
+// If a service accepts a connection but sends nothing, the call fails after half a minute, with a hint. If the
+// service still answers hello, other requests may take any time.
 func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,8 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	}
 }
 
-// The client also gives up if a service stops sending after it has answered earlier requests.
+// The call also fails if the service has answered earlier requests on the same connection and then stops
+// answering.
 func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -76,8 +77,8 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	})
 }
 
-// If an answer is truncated or does not come from a service, the error has the code unavailable, because the
-// request is not at fault.
+// If an answer is cut off, or does not come from a queuectl service, the error has the code unavailable. The
+// request itself was not wrong.
 func TestCutOffAnswerIsAnError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
 		"\x00\xff\n"} {
@@ -108,8 +109,8 @@ func readLineOf(c net.Conn) (string, error) {
 	}
 }
 
-// If a connection breaks before the request was sent, the error has the code unavailable, because the request is
-// not at fault.
+// If the connection is lost before the request was sent, the error has the code unavailable. The request itself
+// was not wrong.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errConnectionLost, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
@@ -118,8 +119,8 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	}
 }
 
-// If a service ends during a request, the error contains the command to start it, and says where to find out
-// why it ended. If no service was running before the request, the error is unchanged.
+// If the service ends during a request and does not come back, the error says how to start it and where to find
+// the reason. If no service was running before the request, the error is not changed.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachableError{"s", errors.New("refused")}
 	if err := withErrorCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||

@@ -2,17 +2,18 @@ package control
 
 import "context"
 
-// WebAPI controls the web page.
+// WebAPI controls the web page of the service.
 type WebAPI interface {
-	// WebStart serves the web page until the service ends, whatever the settings say. WebStop stops serving it.
+	// WebStart serves the web page until the service ends, even if the page is off in the settings. WebStop
+	// stops serving it.
 	WebStart(ctx context.Context, p WebStart) (WebState, error)
 	WebStop(ctx context.Context, p NoParams) (WebState, error)
-	// WebOpen returns a link that opens the page and signs the caller in. The link is valid for one minute.
+	// WebOpen returns a link that opens the web page and signs the caller in. The link is valid for one minute.
 	WebOpen(ctx context.Context, p NoParams) (WebLink, error)
 }
 
-// WebStart holds the address of the web page: ADDRESS:PORT or unix:/PATH. "" means the address in the settings;
-// if the settings have none, it means DefaultWebAddress.
+// WebStart holds the parameters of the method web.start. Listen is ADDRESS:PORT or unix:/PATH. If it is "", the
+// address in the settings applies or, if the settings have none, DefaultWebAddress.
 type WebStart struct {
 	Listen string `json:"listen,omitempty"`
 }
@@ -20,13 +21,13 @@ type WebStart struct {
 // DefaultWebAddress is the default address of the web page.
 const DefaultWebAddress = "127.0.0.1:7070"
 
-// WebState holds the address of the web page; "" while the page is off.
+// WebState says on which address the web page is served. Listen is "" while the page is off.
 type WebState struct {
 	Listen string `json:"listen"`
 }
 
-// WebLink is a URL that signs a browser in. It works once, and gives the browser the rights of the user who
-// requested it.
+// WebLink is a URL that signs a browser in. It can be used once. The browser then has the rights of the user
+// who requested the link.
 type WebLink struct {
 	URL     string `json:"url"`
 	Expires Time   `json:"expires_at"` // when the link expires; the browser stays signed in for 12 hours

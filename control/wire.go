@@ -16,16 +16,16 @@ import (
 // ProtocolVersion is the version of the wire protocol.
 const ProtocolVersion = 1
 
-// MaxLineBytes is the maximum length of a line in either direction, in bytes. Without this limit, one client
-// could use up the memory.
+// MaxLineBytes is the maximum length of a line in bytes, in both directions. The limit keeps one client from
+// using up the memory.
 const MaxLineBytes = 8 << 20
 
-// ErrorCodeInfo describes how an error code is shown to clients and users.
+// ErrorCodeInfo is one row of the table of error codes.
 type ErrorCodeInfo struct {
 	Code        queue.Code
 	RPCCode     int    // error code of JSON-RPC
 	ExitStatus  int    // exit status of the command line
-	RetryAdvice string // whether the client may retry the request
+	RetryAdvice string // whether a client may repeat the request after this error
 }
 
 // ErrorCodes lists all error codes in the order in which the documentation lists them.
@@ -46,7 +46,7 @@ var ErrorCodes = []ErrorCodeInfo{
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// ErrorCodeInfoOf returns the row for the *queue.Error in err. If err contains no *queue.Error, it returns the
+// ErrorCodeInfoOf returns the row for the *queue.Error that err contains. If err contains none, it returns the
 // row for the code internal.
 func ErrorCodeInfoOf(err error) ErrorCodeInfo {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
@@ -64,7 +64,7 @@ type rpcError struct {
 	Data    rpcErrorData `json:"data"`
 }
 
-// rpcErrorData is the member data of an rpcError. It holds the parts of a queue.Error.
+// rpcErrorData is the value of the member "data" of an rpcError. It contains the parts of a queue.Error.
 type rpcErrorData struct {
 	Code  queue.Code `json:"code"`
 	Field string     `json:"field,omitempty"`
@@ -85,22 +85,22 @@ func (e *rpcError) toError() error {
 	return &queue.Error{Code: e.Data.Code, Field: e.Data.Field, Index: e.Data.Index, Message: e.Message}
 }
 
-// These are limits for the envelope of a request, that is, the JSON object around its parameters.
+// These constants limit the envelope of a request, which is the JSON object around its parameters.
 const (
 	maxRequestMembers = 64
-	maxRequestIDBytes = 256 // maximum bytes of the id, which each line of a stream repeats
+	maxRequestIDBytes = 256 // maximum bytes of the id, which each piece of a stream repeats
 )
 
 // request is one line from a client: a request object of JSON-RPC 2.0.
 type request struct {
-	id     json.RawMessage // nil for a notification, which gets no answer
+	id     json.RawMessage // nil for a notification, that is, a request that gets no answer
 	method string
-	params json.RawMessage // parameters, as a slice of the line; nil if none exist
+	params json.RawMessage // part of the line; nil if the request has none
 }
 
-// parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a valid request
-// object, it returns an error with the code queue.CodeInvalidRequest, and r contains the id if it could be
-// read.
+// parseRequest parses a line from a client. It ignores unknown members of the envelope. If the line is JSON but
+// not a valid request object, the error has the code queue.CodeInvalidRequest, and r contains the id if the
+// line has a valid one.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
@@ -114,7 +114,7 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, queue.Errorf(queue.CodeInvalidRequest,
 			"the line is not a request; send an object with id, method and params")
 	}
-	var memberErr error // first invalid member; returned once the id is known
+	var memberErr error // first invalid member; returned after the id is known
 	members := 0
 	err = queue.EachMember(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxRequestMembers {
@@ -138,7 +138,7 @@ func parseRequest(line []byte) (r request, err error) {
 	return r, memberErr
 }
 
-// readMember parses one member of the envelope of a request.
+// readMember parses one member of the envelope of a request, such as id or method.
 func (r *request) readMember(name string, value json.RawMessage) error {
 	switch first := value[0]; name {
 	case "id":
@@ -149,7 +149,7 @@ func (r *request) readMember(name string, value json.RawMessage) error {
 			return invalidRequestError("id", "must be a number or text; without an id, the request is a "+
 				"notification and gets no answer")
 		}
-		r.id = bytes.Clone(value) // copy: the id is needed longer than the line
+		r.id = bytes.Clone(value) // copy the id, because it is needed longer than the line
 	case "method":
 		if first != '"' || json.Unmarshal(value, &r.method) != nil {
 			return invalidRequestError("method", "must be text")
@@ -167,7 +167,7 @@ func (r *request) readMember(name string, value json.RawMessage) error {
 	return nil
 }
 
-// invalidRequestError returns an error about a member of a request's envelope.
+// invalidRequestError returns an error about a member of the envelope of a request.
 func invalidRequestError(member, format string, args ...any) error {
 	e := queue.Invalid(member, format, args...)
 	e.Code = queue.CodeInvalidRequest
@@ -189,15 +189,15 @@ func requestLine(id int64, method string, params any) (line []byte, err error) {
 
 // reply is one line from the service: an answer or a piece of a stream.
 type reply struct {
-	id int64 // id of the request; 0 if the error is about the whole connection
+	id int64 // id of the request; 0 if the line is an error about the whole connection
 	// result is the result of a successful request.
 	result json.RawMessage
 	err    error
 	piece  json.RawMessage // piece of a stream; nil for an answer
 }
 
-// parseReply parses a line from the service. It does only what is necessary, because a client that makes one
-// call spends much of its time in parseReply.
+// parseReply parses a line from the service. It does only what is necessary, because a client that makes a
+// single call spends much of its time here.
 func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
@@ -231,8 +231,8 @@ func parseReply(line []byte) (m reply, err error) {
 	return m, err
 }
 
-// answerLine returns the line of an answer with a result or an error. If the result is longer than
-// MaxLineBytes, the answer is an error.
+// answerLine returns the line of an answer that contains a result or an error. If the result does not fit into
+// MaxLineBytes, the answer is an error instead.
 func answerLine(id json.RawMessage, result any, err error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -251,7 +251,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 	return append(line, '\n')
 }
 
-// answer is the answer to a request. It has either a result or an error.
+// answer is the answer to a request. It contains either a result or an error.
 type answer struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -262,10 +262,10 @@ type answer struct {
 var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 	"the response is longer than %d bytes; request fewer items or lines", MaxLineBytes)
 
-// appendNotification appends the line of a notification. The line contains the id of the request that opened
-// the stream. Most notifications are pieces of output, for which appendNotification uses a faster encoding.
+// appendNotification appends the line of a notification to buf. id is the id of the request that opened the
+// stream. Most notifications are pieces of output, which have a faster encoding here.
 func appendNotification(buf []byte, method string, id json.RawMessage, value any) ([]byte, error) {
-	const closingBraces = "}}}" // these braces close the piece, the parameters and the notification
+	const closingBraces = "}}}" // end of the piece, of the parameters and of the notification
 	p, _ := value.(OutputPiece)
 	text := p.Text
 	if text != "" {
@@ -290,8 +290,8 @@ type notificationParams struct {
 	Value any             `json:"value"`
 }
 
-// readLine reads a line without its newline, at most MaxLineBytes bytes. The last line needs no newline.
-// If reading fails, it returns the part of the line that it has read.
+// readLine reads a line of at most MaxLineBytes bytes and returns it without its newline. The last line needs
+// no newline. If reading fails, readLine returns the part of the line that has arrived.
 func readLine(r *bufio.Reader) (buf []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -315,7 +315,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode parses the parameters: the fields of the spec, and other parameters.
+// decode parses the parameters: the fields of the job and the other parameters of the method.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
@@ -325,8 +325,8 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 	return d.check()
 }
 
-// decodeNonJobParam parses a parameter that is not a job field. It returns false if the name is not that of
-// such a parameter.
+// decodeNonJobParam parses a parameter that is not a job field. It returns false if name is not such a
+// parameter.
 func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bool, error) {
 	if _, own := d.fields[name]; !own {
 		return false, nil
@@ -334,11 +334,12 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON implements json.Marshaler. It writes the fields that the spec sets and the other parameters that
-// are not zero.
+// MarshalJSON implements json.Marshaler. It writes the job fields that Spec sets, and those other parameters
+// that are not zero.
 func (p Enqueue) MarshalJSON() ([]byte, error) { return encodeJob(p.Spec.GivenFields(), p) }
 
-// encodeJob returns a JSON object with fields of a job and the members of the struct params that are not zero.
+// encodeJob returns a JSON object with the given job fields and with the members of the struct params that are
+// not zero.
 func encodeJob(fields map[string]any, params any) ([]byte, error) {
 	for name, value := range fieldsByName(reflect.ValueOf(params)) {
 		if !value.IsZero() {
@@ -348,8 +349,8 @@ func encodeJob(fields map[string]any, params any) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// UnmarshalJSON implements json.Unmarshaler without reflection, which would take a large part of a client's
-// time for an enqueue.
+// UnmarshalJSON implements json.Unmarshaler. It uses no reflection, because that would take a large part of the
+// time that a client needs for an enqueue.
 func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
@@ -374,8 +375,8 @@ func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// UnmarshalJSON implements json.Unmarshaler without reflection. Parsing pieces takes most of the time of a
-// client that prints a job's output.
+// UnmarshalJSON implements json.Unmarshaler. It uses no reflection, because a client that prints output spends
+// most of its time here.
 func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
@@ -404,7 +405,7 @@ func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// decode parses the parameters of a batch. An error about a job contains the number of that job.
+// decode parses the parameters of a batch. An error about a job says which job of the batch it is.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
@@ -449,7 +450,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
 				"together; send fewer jobs per request", MaxArgEnvCount)
 		}
-		if p.Jobs == nil { // allocate once: specs are large and often of similar length
+		if p.Jobs == nil { // allocate the list only once: specs are large, and often have similar lengths
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
 		}
 		p.Jobs = append(p.Jobs, s)

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ErrorCodes contains exactly the codes, numbers and exit statuses that the documentation lists.
+// The table ErrorCodes agrees with the documentation.
 func TestErrorCodesMatchDocumentation(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
@@ -42,8 +42,8 @@ internal -32603 1 no
 	}
 }
 
-// parseRequest accepts the members of a request in any order, and ignores unknown members. It rejects lines
-// that are not objects, that have an invalid id or method, or that name another protocol.
+// The members of a request may be in any order, and unknown members are ignored. A line is rejected if it is
+// not an object, if its id or method is invalid, or if it names another protocol.
 func TestRequestsAreRead(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
@@ -75,7 +75,7 @@ func TestRequestsAreRead(t *testing.T) {
 	}
 }
 
-// An unknown parameter is rejected, and the error names the most similar parameter.
+// An unknown parameter is rejected. The error names a similar parameter, if there is one.
 func TestParametersAreStrict(t *testing.T) {
 	for raw, want := range map[string][2]string{
 		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"},
@@ -127,7 +127,7 @@ func TestParametersAreStrict(t *testing.T) {
 	}
 }
 
-// A line may have MaxLineBytes bytes and not a byte more, whether it ends with a newline or with the
+// A line may have MaxLineBytes bytes and not a byte more. The line may end with a newline or with the
 // connection.
 func TestLinesAreBounded(t *testing.T) {
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestLongAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// parseRequest never panics. It returns the id of a request unchanged.
+// parseRequest never panics, and it returns the id of a request unchanged.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`,
 		`{"id":"a","method":"list","params":{"state":"dead"}}`,
@@ -183,7 +183,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// For any output, a notification decodes to the same value as if encoding/json had encoded it.
+// A notification that appendNotification has encoded is decoded to the value that encoding/json would produce.
 func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{

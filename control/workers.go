@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// WorkerAPI lists and changes the workers of the node whose service answers. A worker is a slot that runs one
-// job at a time.
+// WorkerAPI lists and changes the workers of the node that answers. A worker is a slot that runs one job at a
+// time.
 type WorkerAPI interface {
 	// WorkerStart adds workers.
 	WorkerStart(ctx context.Context, p WorkerStart) (WorkerCount, error)
-	// WorkerStop removes workers. It returns when the jobs of the removed workers have ended.
+	// WorkerStop removes workers. It returns when the jobs that ran on the removed workers have ended.
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	// WorkerScale sets the number of workers.
 	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
-	// WorkerList lists the workers with the jobs that they run.
+	// WorkerList lists the workers and the jobs that they run.
 	WorkerList(ctx context.Context, p NoParams) (WorkerList, error)
 }
 
@@ -23,17 +23,18 @@ type WorkerStart struct {
 	Count *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
-// WorkerStop holds the parameters of the method worker.stop, which removes Count workers, or all of them. Running
-// jobs get Timeout (nil means DefaultStopTimeout) to finish. Jobs that are still running then are ended and put back
-// in the queue.
+// WorkerStop holds the parameters of the method worker.stop, which removes Count workers, or all of them. Their
+// running jobs get Timeout to finish (nil means DefaultStopTimeout). After that, the jobs are stopped and put
+// back in the queue.
 type WorkerStop struct {
 	Count   *int      `json:"count,omitempty" rule:"someWorkers"`
 	All     bool      `json:"all,omitempty"`
 	Timeout *Duration `json:"timeout,omitempty" rule:"duration"`
-	Force   bool      `json:"force,omitempty"` // the same as a Timeout of 0
+	Force   bool      `json:"force,omitempty"` // has the same effect as a Timeout of 0
 }
 
-// DefaultStopTimeout is how long the method worker.stop waits by default for running jobs to finish.
+// DefaultStopTimeout is how long the method worker.stop waits for running jobs to finish, unless the request
+// has a Timeout.
 const DefaultStopTimeout = 30 * time.Second
 
 // WorkerScale holds the parameters of the method worker.scale, which sets the number of workers.
@@ -41,7 +42,7 @@ type WorkerScale struct {
 	Count int `json:"count" rule:"workers,required"`
 }
 
-// WorkerCount holds the number of workers in the settings after a change.
+// WorkerCount holds the number of workers that is configured after a change.
 type WorkerCount struct {
 	Workers int `json:"workers"`
 }
@@ -55,13 +56,13 @@ type WorkerList struct {
 type Worker struct {
 	ID   string `json:"id"`
 	Node string `json:"node"`
-	// PID is the pid of the worker's job. If State is stuck, it is the pid of the process that has survived
+	// PID is the pid of the worker's job. If State is stuck, it is the pid of a process that has survived
 	// SIGKILL.
 	PID           *int `json:"pid"`
 	StartedAt     Time `json:"started_at"`
 	LastHeartbeat Time `json:"last_heartbeat"`
-	// State is idle, busy, paused, stopping, stale, or stuck. Stuck means that the worker's job has ended, but
-	// one of the job's processes has survived SIGKILL.
+	// State is idle, busy, paused, stopping, stale or stuck. "stuck" means that the job of the worker has
+	// ended, but one of the job's processes has survived SIGKILL.
 	State string  `json:"state"`
 	Job   *string `json:"job"` // id of the worker's job; null if it has none
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// formHandler returns a handler for forms on the server's own pages (POST requests). The handler calls
-// handleForm and redirects the browser to the path that handleForm returns. If allowedFields are given, all
-// other form fields are an error.
+// formHandler returns a handler for the forms (POST requests) on the server's own pages. The handler calls
+// handleForm and redirects the browser to the path that handleForm returns. If allowedFields are given, the
+// handler rejects forms with other fields.
 func (s *Server) formHandler(
 	handleForm func(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error),
 	allowedFields ...string,
@@ -41,14 +41,14 @@ func (s *Server) formHandler(
 	}
 }
 
-// checkParamNames returns an error for a query parameter that is not in allowedNames.
+// checkParamNames returns an error if the query contains a parameter that is not in allowedNames.
 func checkParamNames(query url.Values, allowedNames ...string) error {
 	return checkQueryParams(query, allowedNames, "leave it out", "use only: ")
 }
 
-// checkQueryParams returns an error for a query parameter whose name is not in allowedNames; otherwise it would
-// be ignored silently. The message ends with the advice if allowedNames is empty, and otherwise with namesPrefix
-// and the allowed names.
+// checkQueryParams returns an error if the query contains a parameter that is not in allowedNames, because the
+// page would silently ignore it. The error ends with namesPrefix and the allowed names. If allowedNames is
+// empty, it ends with advice.
 func checkQueryParams(query url.Values, allowedNames []string, advice, namesPrefix string) error {
 	for name := range query {
 		if slices.Contains(allowedNames, name) {
@@ -66,12 +66,12 @@ func checkQueryParams(query url.Values, allowedNames []string, advice, namesPref
 type verb struct {
 	Name              string
 	Label             string
-	NeedsConfirmation bool          // the page shows a preview first
+	NeedsConfirmation bool          // the page shows the affected jobs first
 	acceptedStates    []queue.State // states of jobs that the action accepts
 	apply             func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
-// runningStates lists the states of a running job.
+// runningStates contains the state of a running job.
 var runningStates = []queue.State{queue.Processing}
 
 // verbs lists the actions in the order in which pages show them.
@@ -95,7 +95,7 @@ var verbs = []verb{
 // acceptedStateNames returns the names of the states that the action accepts.
 func (v *verb) acceptedStateNames() control.TextList { return queue.StateNames(v.acceptedStates) }
 
-// verbsForJob returns the actions that a job's page offers in the job's current state.
+// verbsForJob returns the actions that are useful for a job in its current state.
 func verbsForJob(j control.Job) (jobVerbs []verb) {
 	useless := "resume"
 	if j.PausedAt != 0 {
@@ -109,7 +109,7 @@ func verbsForJob(j control.Job) (jobVerbs []verb) {
 	return jobVerbs
 }
 
-// findVerb returns the action with a name that comes from a form.
+// findVerb returns the action with this name. The name comes from a form or a URL and may be invalid.
 func findVerb(name string) (*verb, error) {
 	if i := slices.IndexFunc(verbs, func(vb verb) bool { return vb.Name == name }); i >= 0 {
 		return &verbs[i], nil
@@ -135,7 +135,7 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return jobPath(string(id)), err
 }
 
-// refusalText returns the reason why an action was refused for a job. The text names the job.
+// refusalText returns the reason why the service refused to change a job. The text contains the id of the job.
 func refusalText(r *control.Refusal) string {
 	text := r.Err().Error()
 	if strings.Contains(text, "job "+r.ID) || strings.Contains(text, strconv.Quote(r.ID)) {
@@ -147,11 +147,11 @@ func refusalText(r *control.Refusal) string {
 // bulkOutcome is the result of an action on several jobs.
 type bulkOutcome struct {
 	doneCount, refusedCount int
-	matchCount              int // after a dry run: the number of selected jobs
+	matchCount              int // number of selected jobs; set only after a dry run
 	firstRefusal            control.Refusal
 }
 
-// addResult adds the result of one request.
+// addResult adds the result of one API request to the outcome.
 func (o *bulkOutcome) addResult(result *control.BulkResult) {
 	if o.refusedCount == 0 && len(result.Refusals) > 0 {
 		o.firstRefusal = result.Refusals[0]
@@ -160,7 +160,8 @@ func (o *bulkOutcome) addResult(result *control.BulkResult) {
 	o.matchCount += queue.ValueOr(result.MatchCount, 0)
 }
 
-// refusalError returns an error about the first refused job. It returns nil if no job was refused.
+// refusalError returns an error about the first job that the service refused to change. It returns nil if the
+// service refused no job.
 func (o *bulkOutcome) refusalError(verbName string) error {
 	if o.refusedCount == 0 {
 		return nil
@@ -169,8 +170,8 @@ func (o *bulkOutcome) refusalError(verbName string) error {
 		present.JobsText(o.doneCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
-// jobPath returns the path of a job's page. If a browser would change the id as part of a path, for example
-// because it contains "..", the id is a query parameter instead.
+// jobPath returns the path of a job's page. Usually the path contains the id. If browsers would change such a
+// path, for example because the id contains "..", the id is a query parameter.
 func jobPath(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
@@ -178,7 +179,7 @@ func jobPath(id string) string {
 	return "/job?id=" + url.QueryEscape(id)
 }
 
-// attemptPath returns the path of a job's page that shows the output of one attempt.
+// attemptPath returns the path of the job's page that shows the output of one attempt.
 func attemptPath(id string, attemptNumber int) string {
 	urlPath := jobPath(id)
 	if strings.Contains(urlPath, "?") {
@@ -187,8 +188,8 @@ func attemptPath(id string, attemptNumber int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(attemptNumber)
 }
 
-// applyToAll applies an action to all selected jobs, with as many requests as needed. It returns an error if the
-// action was refused for some jobs.
+// applyToAll applies an action to all selected jobs, with several API requests if necessary. It returns an
+// error if the service refused to change some of the jobs.
 func (v *visitor) applyToAll(
 	ctx context.Context, vb *verb, selections ...control.Selection,
 ) (total bulkOutcome, err error) {
@@ -205,14 +206,14 @@ func (v *visitor) applyToAll(
 	return total, total.refusalError(vb.Name)
 }
 
-// countSelected returns the number of selected jobs to which an action would apply.
+// countSelected returns how many of the selected jobs an action would change.
 func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
 	sel.DryRun = true
 	all, err := v.applyToAll(ctx, vb, sel)
 	return all.matchCount, err
 }
 
-// bulkPreview is the page that shows the effect of an action on several jobs in advance. It changes nothing.
+// bulkPreview is the page that shows which jobs an action on several jobs would change. It changes nothing.
 var bulkPreview = &view{name: "bulk", navEntry: "jobs", fill: fillBulkPreviewPage}
 
 // fillBulkPreviewPage fills the page bulkPreview.
@@ -255,11 +256,11 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 	return nil
 }
 
-// preview is the data that all previews of an action have in common.
+// preview is the data that the pages bulkPreview and deadPreview have in common.
 type preview struct {
 	Label           string // name of the action
-	AffectedCount   int64  // number of jobs to which the action would apply
-	UnaffectedCount int64  // selected jobs to which it would not apply
+	AffectedCount   int64  // number of jobs that the action would change
+	UnaffectedCount int64  // number of selected jobs that it would not change
 	JobsChanged     bool   // the jobs have changed since the last preview
 	Jobs            []control.Job
 }
@@ -267,13 +268,13 @@ type preview struct {
 // previewData is the data of the page bulkPreview.
 type previewData struct {
 	preview
-	AcceptedStates string     // states that the action accepts
+	AcceptedStates string     // names of the states that the action accepts
 	Fields         url.Values // hidden fields of the form
 	BackPath       string     // path of the list
 }
 
-// actOnMany applies an action to the jobs that a preview has shown. If more jobs match now, the browser gets a
-// new preview instead.
+// actOnMany applies an action to the jobs that a preview has shown. If more jobs match the filter now, it
+// changes nothing and sends the browser to a new preview.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findVerb(r.PostFormValue("verb"))
 	if err != nil {
@@ -313,12 +314,12 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errNoSuchCause is the error for a cause of death that no dead job has.
+// errNoSuchCause is the error for a cause of death with which no job has died.
 var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. It also returns the number
-// of dead jobs with this cause that the visitor may not change.
+// changeableDeadJobs returns the jobs with the cause of death c that the visitor may change, and the number of
+// jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(
 	ctx context.Context, p *page, c deathCause,
 ) (changeable []control.Job, unchangeableCount int, err error) {
@@ -338,8 +339,7 @@ func (v *visitor) changeableDeadJobs(
 	return changeable, unchangeableCount, err
 }
 
-// deadPreview is the page that shows the effect of the action retry or rm on dead jobs in advance. It changes
-// nothing.
+// deadPreview is the page that shows which dead jobs the action retry or rm would change. It changes nothing.
 var deadPreview = &view{name: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
 	fill: fillDeadPreviewPage}
 
@@ -371,7 +371,8 @@ type previewDeadData struct {
 	JobsDigest string // digest of the jobs; see digestOf
 }
 
-// digestOf returns a hash that identifies a list of jobs.
+// digestOf returns a hash that identifies a list of jobs. actOnDead uses it to notice that the list has
+// changed.
 func digestOf(jobs []control.Job) string {
 	sum := sha256.New()
 	for _, j := range jobs {
@@ -380,7 +381,7 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// findDeadVerb returns the action that the path of a request names. Only retry and rm are accepted.
+// findDeadVerb returns the action in the path of a request. Only retry and rm are valid.
 func findDeadVerb(u *url.URL) (*verb, error) {
 	name := strings.TrimPrefix(u.Path, "/dead/")
 	if name != "retry" && name != "rm" {
@@ -389,8 +390,8 @@ func findDeadVerb(u *url.URL) (*verb, error) {
 	return findVerb(name)
 }
 
-// actOnDead applies an action to one dead job, or to all dead jobs with the same cause. If the action is rm and the
-// list has changed since the preview, the browser gets a new preview instead.
+// actOnDead applies an action to the dead jobs with one cause, or to one of them. Before it removes jobs, it
+// checks that they are those in the preview; otherwise it sends the browser to a new preview.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findDeadVerb(r.URL)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// httpStatuses maps error codes to HTTP statuses. Codes that are not in the map have the status 500.
+// httpStatuses maps error codes to HTTP statuses. All other codes have the status 500.
 var httpStatuses = map[queue.Code]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
@@ -27,10 +27,10 @@ var httpStatuses = map[queue.Code]int{
 	queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
-// errNoSession is the error of a request without a session.
+// errNoSession is the error for a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
-// replyError replies with an error: as JSON for paths below /api, and as a page for other paths.
+// replyError replies with an error. Paths below /api get JSON, and other paths get a page.
 func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	if !known {
@@ -46,7 +46,7 @@ func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	s.replyErrorStatus(w, r, status, e)
 }
 
-// replyErrorStatus is like replyError with another HTTP status. err is a *queue.Error.
+// replyErrorStatus is like replyError, but the caller chooses the HTTP status. err must be a *queue.Error.
 func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
 		s.replyMessage(w, r, status, err)
@@ -66,8 +66,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// serveMethod replies with the result of a read-only API method. The URL's query contains the method's
-// parameters.
+// serveMethod replies with the result of an API method that changes nothing. The query of the URL contains the
+// parameters of the method.
 func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.ReadOnlyMethod(r.PathValue("method"))
 	if m == nil {
@@ -109,7 +109,7 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	return nil
 }
 
-// An event stream without events sends a comment every heartbeatInterval. It sends the first one after
+// If an event stream has no events, it sends a comment every heartbeatInterval. The first comment comes after
 // firstCommentDelay, so that the browser soon knows that the connection works.
 const (
 	heartbeatInterval = 15 * time.Second
@@ -117,8 +117,8 @@ const (
 )
 
 // serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the
-// event whose number is in the parameter since. A browser that reconnects gets the events after the last one it
-// has received. If the client accepts no data for sendTimeout, serveEvents closes the connection.
+// event with the number in the parameter "since" or, if a browser reconnects, after the last event that the
+// browser has received. If the client accepts no data for sendTimeout, the stream ends.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnClose(r)
 	defer end()
@@ -144,7 +144,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
-	go func() { // this goroutine ends together with the request
+	go func() { // this goroutine ends when the request ends
 		_, err := v.client.Events(r.Context(), p, func(e control.Event) error {
 			select {
 			case pieces <- e:
@@ -159,7 +159,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	client := s.clientOf(v) // the visitor's own client is busy with the events
+	client := s.clientOf(v) // v.client is busy with the events
 	defer client.Close()
 	poll := time.NewTicker(tickInterval)
 	defer poll.Stop()

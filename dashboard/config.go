@@ -15,7 +15,7 @@ import (
 // Config contains the address of the web page and the rules for access to it.
 type Config struct {
 	Listen           string   // ADDRESS:PORT or unix:PATH; "" turns the page off
-	ExtraHosts       []string // accepted host names, in addition to loopback names
+	ExtraHosts       []string // accepted host names, in addition to the loopback names
 	AnonymousRead    bool     // local clients without a session get the right "read"
 	AnonymousMetrics bool     // local clients without a session may read the metrics
 	TLSCert          string   // path of the certificate; "" means no TLS
@@ -23,8 +23,8 @@ type Config struct {
 	BehindProxy      bool // a reverse proxy terminates TLS and forwards the requests
 }
 
-// Check returns an error for an invalid configuration. A page that other machines can reach needs TLS and host
-// names. The error is a *queue.Error of CodeInvalid that names the setting.
+// Check returns an error if the configuration is invalid. If other machines can reach the page, it needs TLS
+// and host names. The error is a *queue.Error with CodeInvalid, and it names the setting.
 func (c *Config) Check() error {
 	if c.Listen == "" {
 		return nil
@@ -58,8 +58,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// hasHost reports whether the page accepts a host name. It accepts all names below localhost, which always
-// belong to this machine (RFC 6761, section 6.3).
+// hasHost reports whether browsers may open the page under a host name. All names below localhost are accepted,
+// because they always belong to this machine (RFC 6761, section 6.3).
 func (c *Config) hasHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.ExtraHosts, host):
@@ -69,8 +69,8 @@ func (c *Config) hasHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// isValidHost reports whether a Host header is well-formed: a name or an address, optionally with a port (RFC
-// 3986, section 3.2).
+// isValidHost reports whether a Host header has a valid form: a name or an address, optionally followed by a
+// port (RFC 3986, section 3.2).
 func isValidHost(hostHeader string) bool {
 	host, port := hostHeader, ""
 	if at := strings.LastIndexByte(hostHeader, ':'); at > strings.LastIndexByte(hostHeader, ']') {
@@ -80,7 +80,7 @@ func isValidHost(hostHeader string) bool {
 	return host != "" && (port == "" || err == nil) && (host[0] == '[') == strings.Contains(host, ":")
 }
 
-// hostOf returns the host of a request without the port.
+// hostOf returns the host name in a request, without the port.
 func hostOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -89,8 +89,8 @@ func hostOf(r *http.Request) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// forwardingHeaders lists headers that proxies add to requests. A request with such a header does not come
-// directly from the client.
+// forwardingHeaders lists headers that proxies add. A request with one of them does not come directly from the
+// client.
 var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip",
 	"X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 

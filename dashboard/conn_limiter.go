@@ -13,20 +13,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are limits on connections. See docs/decisions/0084.
+// These constants limit the connections of the web page. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is the minimum time for which a new connection is kept. In this time the server can read the
-	// first request on the connection. During a flood, further connections wait in the kernel's queue.
+	// unidentifiedGrace is the minimum time before a new connection may be closed to make room for others. In
+	// this time, the server can read the first request. During a flood, further connections wait in the kernel.
 	unidentifiedGrace  = 100 * time.Millisecond
 	maxIdentifiedConns = 1024                // maximum number of connections with a known visitor
 	maxUserConns       = maxUserReaders + 40 // maximum number of identified connections of one user
 )
 
-// connLimiter limits the connections of the page, so that no client can keep other clients out. A connection is
-// unidentified until a request on it has shown which user it belongs to. If there are too many unidentified
-// connections, connLimiter closes the oldest of them. If there are too many identified ones, it closes the oldest
-// connection of the user with the most. Its methods are safe for concurrent use.
+// connLimiter limits the connections of the web page, so that no client can keep others out. A connection is
+// unidentified until a request on it shows which user it belongs to. If there are too many unidentified
+// connections, the oldest of them is closed. If there are too many identified connections, the oldest one of
+// the user with the most connections is closed. The methods are safe for concurrent use.
 type connLimiter struct {
 	mu                sync.Mutex
 	unidentifiedConns list.List     // unidentified *pageConn, oldest first; guarded by mu
@@ -43,15 +43,15 @@ func newConnLimiter() *connLimiter {
 type pageConn struct {
 	net.Conn
 	limiter *connLimiter
-	// containingList is the limiter's list that contains the connection; nil once the connection is closed. This
-	// field and the next three are guarded by limiter.mu.
+	// containingList is the list that contains the connection; nil after the connection was closed.
+	// containingList, listElement, acceptedAt and uid are guarded by limiter.mu.
 	containingList *list.List
 	listElement    *list.Element
 	acceptedAt     time.Time
-	uid            int // user of an identified connection
+	uid            int // user of the connection, if it is identified
 
 	writeMu sync.Mutex
-	buffer  *bytes.Buffer // buffers written bytes during batchWrites, else nil; guarded by writeMu
+	buffer  *bytes.Buffer // collects the written bytes during batchWrites, else nil; guarded by writeMu
 }
 
 // Write implements net.Conn.
@@ -64,8 +64,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls the given function, and sends everything that it writes in one system call. Otherwise each
-// part would wake the client.
+// batchWrites calls write, and sends everything that it writes to c in one system call. Several system calls
+// would wake the client several times.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := new(bytes.Buffer)
 	c.writeMu.Lock()
@@ -82,7 +82,7 @@ func (c *pageConn) batchWrites(write func() error) error {
 	return err
 }
 
-// limitedListener is a listener that adds its connections to a connLimiter.
+// limitedListener is a listener whose connections are limited by a connLimiter.
 type limitedListener struct {
 	net.Listener
 	limiter *connLimiter
@@ -99,8 +99,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit adds a new connection. If there are maxUnidentifiedConns unidentified connections, it first waits until
-// the oldest is as old as unidentifiedGrace, and then closes the oldest.
+// admit adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits
+// until the oldest of them has had unidentifiedGrace, and closes it.
 func (l *connLimiter) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
@@ -161,8 +161,8 @@ func (l *connLimiter) identify(c *pageConn, uid int) error {
 		}
 	}()
 	if c.containingList == nil || c.containingList != &l.unidentifiedConns {
-		// The connection is closed, or an earlier request has identified it. Behind a proxy, that request may
-		// be another user's.
+		// The connection was closed, or an earlier request has identified it. Behind a proxy, that may have
+		// been a request of another user.
 		return nil
 	}
 	if !l.userLimiter.TryAcquire(fair.Request{User: uid}) {
@@ -191,10 +191,10 @@ func (l *connLimiter) oldestOfBusiestUserLocked() (oldest *pageConn) {
 	return oldest
 }
 
-// connKey is the key under which the context of a request contains the connection.
+// connKey is the key of the connection in the context of a request.
 type connKey struct{}
 
-// withConn returns a context for the requests on a connection. connOf returns the connection from it.
+// withConn returns a context for the requests on a connection. connOf gets the connection from this context.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secured.NetConn()
@@ -202,7 +202,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection of a request from the request's context.
+// connOf returns the connection from the context of a request.
 func connOf(ctx context.Context) *pageConn {
 	c, _ := ctx.Value(connKey{}).(*pageConn) // every connection of the server has this type
 	return c

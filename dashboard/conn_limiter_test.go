@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// New connections are admitted even if the limit is reached. If too many connections are unidentified (their user is
-// unknown), the oldest of them is closed. If too many are identified, the oldest connection of the user with the most
-// is closed.
+// A new connection is admitted even if the limit is reached. If too many connections are unidentified, that is,
+// if no request has shown their user, the oldest of them is closed. If too many are identified, the oldest
+// connection of the user with the most connections is closed.
 func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }
@@ -76,8 +76,8 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	}
 }
 
-// A flood of connections does not close a connection before the server can read its first request.
-// New connections wait instead.
+// During a flood of connections, each connection stays open long enough for the server to read a first request.
+// Further connections wait.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newConnLimiter()
@@ -125,8 +125,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The server sends an event in one write, however many parts the event has. With several writes, each would
-// wake the browser.
+// The server sends an event with a single write, because several writes would wake the browser several times.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &countingConn{}
 	c := &pageConn{Conn: conn, limiter: newConnLimiter()}

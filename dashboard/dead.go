@@ -14,29 +14,28 @@ import (
 
 // This file groups dead jobs by the cause of death.
 //
-// Jobs with the same command and the same error form a group. If that makes more groups than the
-// page shows, jobs with the same program and the same error form a group instead. For example, a
-// batch that runs ffmpeg on 400 files may fail 400 times with exit code 1. That is one problem, so
-// it is shown as one group.
+// Jobs with the same command and the same error form a group. If these are more groups than the page shows,
+// jobs with the same program and the same error form a group instead. For example, a batch that runs ffmpeg on
+// 400 files may fail 400 times with exit code 1. That is one problem, and the page shows it as one group.
 
-// These constants limit the grouping. Users determine the commands and the errors, so these may be long.
+// These constants limit the grouping, because users can choose commands and errors of any length.
 const (
 	maxDeadJobs       = 5000 // maximum number of dead jobs that are read, newest first
 	maxShownGroups    = 50   // maximum number of groups that are shown
 	maxErrorTextBytes = 200  // maximum length of an error in bytes
 	maxCauseTextBytes = 256  // maximum length of a command or program in a cause, in bytes
 
-	maxShownCommandBytes = 4 << 10 // maximum length of a command in a row, in bytes
+	maxShownCommandBytes = 4 << 10 // maximum length of a command in a list of jobs, in bytes
 )
 
-// causeFields contains the names of the URL and form parameters that describe a cause.
+// causeFields contains the names of the parameters, in URLs and forms, that describe a cause of death.
 var causeFields = []string{"error", "command", "program"}
 
-// deathCause is a cause of death: the error and the command or program of the dead jobs. A field that is ""
+// deathCause is a cause of death: the error, and the command or the program, of dead jobs. A field that is ""
 // matches every job.
 type deathCause struct{ Error, Command, Program string }
 
-// deathCauseOf returns the complete cause of a job's death.
+// deathCauseOf returns the cause of a job's death, with all fields set.
 func deathCauseOf(j *control.Job) deathCause {
 	c := deathCause{Error: queue.ClipJSON(present.ErrorText(j), maxErrorTextBytes),
 		Command: queue.ClipJSON(present.CommandText(j.Command), maxCauseTextBytes)}
@@ -44,7 +43,7 @@ func deathCauseOf(j *control.Job) deathCause {
 	if len(j.Argv) > 0 {
 		words = []string{queue.ClipJSON(j.Argv[0], maxCauseTextBytes)}
 	}
-	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment assignments in front of the program
+	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment variables, such as A=1
 		words = words[1:]
 	}
 	if len(words) > 0 {
@@ -53,17 +52,17 @@ func deathCauseOf(j *control.Job) deathCause {
 	return c
 }
 
-// parseDeathCause returns the cause that the parameters of a URL or a form describe. The given function returns the
-// value of a parameter.
+// parseDeathCause returns the cause of death in the parameters of a URL or a form. paramValue returns the value
+// of a parameter by its name.
 func parseDeathCause(paramValue func(string) string) deathCause {
 	return deathCause{paramValue("error"), paramValue("command"), paramValue("program")}
 }
 
-// MatchesAll reports whether the cause matches every job.
+// MatchesAll reports whether every dead job has the cause c.
 func (c deathCause) MatchesAll() bool { return c == deathCause{} }
 
-// CommandOrProgram returns the command of the cause. If its jobs have different commands, it returns their
-// program.
+// CommandOrProgram returns the command of the cause. For jobs with different commands of the same program, it
+// returns the program.
 func (c deathCause) CommandOrProgram() string {
 	if c.Command == "" && c.Program != "" {
 		return c.Program + " …"
@@ -71,7 +70,7 @@ func (c deathCause) CommandOrProgram() string {
 	return c.Command
 }
 
-// Path returns the path of a page with the cause as query parameters.
+// Path returns the path of a page, with the cause c as query parameters.
 func (c deathCause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
@@ -82,7 +81,7 @@ func (c deathCause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// matches reports whether a job with the complete cause jobCause has the cause c.
+// matches reports whether a job has the cause c. jobCause is the cause of the job's death, with all fields set.
 func (c deathCause) matches(jobCause deathCause) bool {
 	return (c.Error == "" || c.Error == jobCause.Error) && (c.Command == "" || c.Command == jobCause.Command) &&
 		(c.Program == "" || c.Program == jobCause.Program)
@@ -99,12 +98,11 @@ type deadGroup struct {
 	deathCause
 	Jobs            []deadJob    // newest first
 	Queues          string       // names of the queues, separated by spaces
-	FirstAt, LastAt control.Time // times of the first and the last death
+	FirstAt, LastAt control.Time // when the first and the last of these jobs died
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first. It also returns whether further
-// dead jobs exist. Since commands may be large, the list contains them only for the first listRows jobs that have
-// the given cause.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
+// Commands may be large, so only the first listRows jobs with the cause detailedCause have one.
 func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -130,7 +128,7 @@ func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs 
 	}
 }
 
-// groupDead groups dead jobs by cause. The largest group comes first.
+// groupDead groups dead jobs by the cause of their death. The largest group comes first.
 func groupDead(jobs []deadJob) []*deadGroup {
 	groups := groupByCause(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
 	if len(groups) > maxShownGroups {
@@ -140,7 +138,7 @@ func groupDead(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
-// groupByCause groups jobs by the value that the given function returns for their causes.
+// groupByCause groups dead jobs whose causes have the same causeKey.
 func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {
@@ -158,8 +156,8 @@ func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups 
 	return groups
 }
 
-// fillDeadPage fills the page of dead jobs. If the URL contains a cause, the page lists the dead jobs with that
-// cause.
+// fillDeadPage fills the page of dead jobs. It shows the groups or, if the URL contains a cause, the jobs with
+// this cause.
 func fillDeadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	opened := parseDeathCause(q.Get)
@@ -187,9 +185,9 @@ type deadData struct {
 	Groups          []*deadGroup
 	More            bool       // more than MaxGroupedJobs dead jobs exist
 	MaxGroupedJobs  int64      // maximum number of dead jobs that are grouped
-	LastAction      string     // name of the action that was applied last; "" if none
-	LastActionCount int64      // number of jobs to which that action was applied
-	Cause           deathCause // cause of the jobs on this page; zero on the page of all groups
+	LastAction      string     // name of the last action, for a message; "" if none
+	LastActionCount int64      // number of jobs that this action has changed
+	Cause           deathCause // cause that the page shows; zero if it shows all groups
 	CauseJobCount   int64      // number of jobs with that cause
 	Jobs            []control.Job
 }

@@ -17,7 +17,7 @@ func deadOf(jobs ...control.Job) (dead []deadJob) {
 	return dead
 }
 
-// Jobs of two commands that fail with the same exit code form two groups.
+// Jobs with two different commands form two groups, even if they failed with the same exit code.
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	groups := groupDead(deadOf(control.Job{Command: "make test"},
 		control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
@@ -27,8 +27,8 @@ func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	}
 }
 
-// The jobs of a batch that runs one program on many files form one group. The cause of that group matches all
-// of these jobs.
+// Many jobs that run the same program on different files form one group. The cause of the group matches all of
+// them.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
 	for i := range maxShownGroups + 1 {
@@ -48,8 +48,8 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	}
 }
 
-// Jobs whose commands are hidden from the visitor form a separate group, whose name contains no command. No
-// other group contains these jobs.
+// Jobs whose commands the visitor may not see form a separate group. The name of this group contains no
+// command.
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{HiddenParts: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)

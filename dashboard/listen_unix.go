@@ -10,10 +10,11 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// socketMode is the mode of the page's socket. It lets members of the socket's group connect, such as a proxy.
+// socketMode is the mode of the page's socket. Members of the socket's group, such as a proxy, may connect.
 const socketMode = 0o660
 
-// listenUnix listens on a Unix socket. Until ctx ends, it creates the socket file again if the file is removed.
+// listenUnix listens on a Unix socket. If the socket's file is removed, listenUnix creates it again, until ctx
+// ends.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
 	l, err := socket.Listen(path, socket.Perms{Mode: socketMode, GID: -1})
 	if err != nil {
@@ -23,7 +24,7 @@ func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listene
 	return pageSocket{l}, nil
 }
 
-// pageSocket is a socket that removes its file when it is closed.
+// pageSocket is a Unix socket whose file is removed when the socket is closed.
 type pageSocket struct{ *socket.Listener }
 
 // Close implements net.Listener.

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each socket that the system passes is checked against the configuration, not only the first one.
+// All sockets that systemd passes to the service are checked against the configuration, not only the first one.
 func TestSocketsHandedOverAreChecked(t *testing.T) {
 	var handed []net.Listener
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {

@@ -22,22 +22,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the timing and the limits of live pages, which update themselves in the browser. The
-// server renders such a page every pollInterval and soon after an event, but at most once per renderInterval.
-// Each reader gets an event named tick every tickInterval. New output is sent every outputInterval, in batches
-// of about maxOutputBytes bytes. See docs/decisions/0084.
+// These constants are the timing and the limits of live pages, that is, pages that are updated in the browser.
+// The server checks every renderInterval whether events have occurred, and then renders the page again. Without
+// events, it does so every pollInterval. Each reader gets an event named tick every tickInterval. New output of
+// a job is sent every outputInterval, in batches of about maxOutputBytes bytes. See docs/decisions/0084.
 const (
 	renderInterval   = time.Second
 	pollInterval     = 5 * time.Second
 	tickInterval     = 5 * time.Second
 	outputInterval   = 250 * time.Millisecond
 	maxOutputBytes   = 64 << 10
-	maxUserReaders   = 600 // maximum number of streams of one user on all pages
-	maxUserLivePages = 64  // maximum number of pages that are updated for one user
+	maxUserReaders   = 600 // maximum number of event streams of one user
+	maxUserLivePages = 64  // maximum number of different pages that are kept up to date for one user
 )
 
-// livePages updates the pages that browsers show. A reader is a browser that shows a page. If a user has several
-// readers of the same page, they share one rendering. The methods are safe for concurrent use.
+// livePages keeps pages in browsers up to date. A reader is a browser that shows a page. If a user has the same
+// page open several times, the server renders it only once for all of them. The methods are safe for concurrent
+// use.
 type livePages struct {
 	readerLimiter, pageLimiter *fair.Limiter // limit the readers and the pages of each user
 
@@ -50,36 +51,36 @@ func newLivePages() *livePages {
 		pageLimiter: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
 }
 
-// livePage is one page as one user sees it, with the readers of the page.
+// livePage is one page as one user sees it, and its readers.
 type livePage struct {
 	uid       int
-	lastFrame *encodedParts // all parts, as last rendered; guarded by livePages.mu
-	// lastParts contains the parts of lastFrame without ages, which the browser updates itself. New parts are
-	// compared with it to find the changed ones. lastParts and the fields below are guarded by livePages.mu.
+	lastFrame *encodedParts // all parts of the page, as rendered last; guarded by livePages.mu
+	// lastParts contains the parts of lastFrame without the elements that show ages, to find the parts that
+	// have changed. lastParts and the fields below are guarded by livePages.mu.
 	lastParts     map[string]string
 	readers       map[*pageReader]bool
-	isClosed      bool // the readers must disconnect
+	isClosed      bool // all readers must disconnect
 	stopRendering context.CancelFunc
 }
 
-// pageReader is the event stream of one browser. If newer parts are rendered before the browser has received
-// the old ones, only the newer ones are sent.
+// pageReader is the event stream of one browser. If a part is rendered again before the browser has received
+// it, the browser gets only the newer one.
 type pageReader struct {
 	unsentParts *encodedParts // parts to send; guarded by livePages.mu
-	wake        chan struct{} // receives a value when there are unsent parts or the page is closed
+	wake        chan struct{} // receives a value when unsentParts is set or the page is closed
 }
 
-// encodedParts contains rendered parts of a page. Readers that need the same parts share the encoded bytes.
+// encodedParts contains rendered parts of a page. Readers that get the same parts share the encoded bytes.
 type encodedParts struct {
 	parts      map[string]string // HTML by name of the part
-	eventBytes func() []byte     // returns the parts as a server-sent event, encoded once
+	eventBytes func() []byte     // returns the parts as a server-sent event; encodes them only once
 }
 
 func newEncodedParts(parts map[string]string) *encodedParts {
 	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
-// merge returns a copy of p in which newer parts replace older ones.
+// merge returns a copy of p in which the parts in newer replace those of the same name.
 func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	if p == nil {
 		return newer
@@ -89,8 +90,8 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	return newEncodedParts(parts)
 }
 
-// addReader adds a reader to the page with the given key. For the first reader of the page, it calls renderLoop in a
-// new goroutine.
+// addReader adds a reader to the page with the given key. If it is the first reader, addReader calls renderLoop
+// in a new goroutine.
 func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.Context, *livePage)) (
 	*pageReader, *livePage, error) {
 	p.mu.Lock()
@@ -120,7 +121,7 @@ func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.C
 	return r, page, nil
 }
 
-// removeReader removes a reader. The last reader ends the render loop of the page.
+// removeReader removes a reader from a page. If it was the last reader, the render loop of the page ends.
 func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pageReader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,8 +133,8 @@ func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pag
 	}
 }
 
-// removePageLocked removes a page from pagesByKey. It does nothing if the page was removed before. The caller holds
-// mu.
+// removePageLocked removes a page from pagesByKey. It does nothing if the page was already removed or replaced.
+// The caller holds mu.
 func (p *livePages) removePageLocked(pageKey string, page *livePage) {
 	if p.pagesByKey[pageKey] == page {
 		delete(p.pagesByKey, pageKey)
@@ -141,11 +142,11 @@ func (p *livePages) removePageLocked(pageKey string, page *livePage) {
 	}
 }
 
-// ageElements matches the elements that show ages. If nothing has changed, two renderings of a page differ only
-// in these elements.
+// ageElements matches the HTML elements that show ages, which change with the time. The browser updates them
+// itself.
 var ageElements = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
-// publish sends the changed parts of a page to the readers of the page.
+// publish sends those parts of a page that have changed to its readers.
 func (p *livePages) publish(page *livePage, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
@@ -169,7 +170,7 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 	}
 }
 
-// disconnectReaders disconnects all readers of a page. A browser that connects again starts a new render loop.
+// disconnectReaders disconnects all readers of a page. The next reader starts a new render loop.
 func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,8 +181,7 @@ func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 	}
 }
 
-// takeUnsent returns the parts that must be sent to a reader, and whether the reader must
-// disconnect.
+// takeUnsent returns the parts that the reader has not received yet, and whether the reader must disconnect.
 func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, mustDisconnect bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedPa
 	return unsent, page.isClosed
 }
 
-// viewForPath returns the view of the page at a path. It returns nil if there is no page.
+// viewForPath returns the view of the page at a path, or nil if there is no page.
 func viewForPath(path string) *view {
 	switch {
 	case path == "/":
@@ -200,11 +200,11 @@ func viewForPath(path string) *view {
 	return views[path]
 }
 
-// actionResultParams lists the query parameters that only describe the result of the last action.
+// actionResultParams lists the query parameters that only describe the result of the visitor's last action.
 var actionResultParams = []string{"did", "n"}
 
-// serveLive keeps a page up to date with server-sent events. It sends the changed parts of the page, the output
-// lines of its job, and a tick every tickInterval.
+// serveLive keeps a page in a browser up to date with server-sent events: the parts of the page that change,
+// the new output of its job, and a tick every tickInterval.
 func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnClose(r)
 	defer end()
@@ -222,14 +222,14 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	q := url.Values{}
 	for _, name := range view.queryParams {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
-			// Readers of pages that differ only in actionResultParams share one livePage.
+			// These parameters do not change the page, so readers with different values share one livePage.
 			q.Set(name, value)
 		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	current, err := view.buildPage(r.Context(), v, u)
 	if err != nil {
-		return err // a request for the page gets the same error
+		return err // a request for the page itself returns the same error
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
 	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
@@ -241,8 +241,8 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 		return err
 	}
 	defer s.livePages.removeReader(v.peer.UID, key, page, reader)
-	// Close the client's connection. The client reconnects when needed. Open connections use memory and make
-	// the service raise GOMAXPROCS.
+	// Close the client's connection. The client connects again when it needs to. Until then, an open connection
+	// would use memory and make the service raise GOMAXPROCS.
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	lines := make(chan []line)
@@ -276,8 +276,8 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	return nil // the reader has disconnected
 }
 
-// mayStreamContinue reports whether a stream may continue: the session is valid and the user's right has not changed.
-// If not, the browser reconnects, and the server checks the rights again.
+// mayStreamContinue reports whether the session of a stream is still valid and the user's right is unchanged.
+// If not, the stream ends, the browser reconnects, and the server checks the right again.
 func (s *Server) mayStreamContinue(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.isSignedIn(r, v) {
 		return false
@@ -286,7 +286,7 @@ func (s *Server) mayStreamContinue(r *http.Request, v *visitor, right control.Ri
 	return err == nil && who.Right == right
 }
 
-// isSignedIn reports whether the session that opened a stream is still valid.
+// isSignedIn reports whether the session with which the stream was opened is still valid.
 func (s *Server) isSignedIn(r *http.Request, v *visitor) bool {
 	now, found := s.findVisitor(r)
 	return found && now.token == v.token
@@ -299,7 +299,7 @@ type eventStream struct {
 	conn       *pageConn
 }
 
-// send sends one event. It returns an error if the browser accepts no data for sendTimeout.
+// send sends one event. It returns an error if the browser has accepted no data for sendTimeout.
 func (e *eventStream) send(eventName string, v any) error { return e.write(encodeEvent(eventName, v)) }
 
 // encodeEvent encodes a server-sent event.
@@ -307,7 +307,7 @@ func encodeEvent(eventName string, v any) []byte {
 	var raw bytes.Buffer
 	raw.WriteString("event: " + eventName + "\ndata: ")
 	text := json.NewEncoder(&raw)
-	text.SetEscapeHTML(false) // escapes would double the size of the parts
+	text.SetEscapeHTML(false) // escapes would double the size of the HTML
 	if err := text.Encode(v); err != nil {
 		panic("dashboard: cannot encode an event: " + err.Error())
 	}
@@ -315,7 +315,7 @@ func encodeEvent(eventName string, v any) []byte {
 	return raw.Bytes()
 }
 
-// write sends encoded events. It returns an error if the browser accepts no data for sendTimeout.
+// write sends encoded events. It returns an error if the browser has accepted no data for sendTimeout.
 func (e *eventStream) write(encodedEvents []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
@@ -330,8 +330,8 @@ func (e *eventStream) write(encodedEvents []byte) error {
 	})
 }
 
-// renderLoop renders the parts of a page repeatedly until ctx ends, that is, until the last reader leaves. If the
-// queue cannot be read, renderLoop skips an update. It returns false when the user's right has changed.
+// renderLoop renders and publishes a page repeatedly, until ctx ends because the last reader has left. If the
+// queue cannot be read, it skips the update. It returns false if the user's right has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
 	page *livePage) bool {
 	v.client = s.clientOf(&v)
@@ -340,7 +340,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	defer ticker.Stop()
 	var lastEventSeq int64
 	var renderedAt time.Time
-	rightCheckedAt := time.Now() // time of the last check of the user's right
+	rightCheckedAt := time.Now() // when the user's right was last checked
 	for {
 		if time.Since(rightCheckedAt) >= tickInterval {
 			rightCheckedAt = time.Now()
@@ -356,7 +356,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 				s.livePages.publish(page, parts)
 			}
 		}
-		v.client.Close() // the client reconnects for the next update
+		v.client.Close() // the client connects again for the next update
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -365,7 +365,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	}
 }
 
-// renderParts renders the parts of a page. It returns nil on failure.
+// renderParts renders the parts of a page that are kept up to date. It returns nil if that fails.
 func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -386,16 +386,16 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 	return parts
 }
 
-// sendOutput sends the lines that a job prints, starting with the last lines. The browser replaces the lines of
-// the page by the first batch, and appends later batches.
+// sendOutput sends the output lines of a job to the channel lines, in batches. It starts with the last lines
+// printed before, which replace the lines that the browser shows. The browser appends the later batches.
 func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	pieces, n := make(chan line, 32), maxShownLines
-	go func() { // this goroutine ends together with the request or the job
+	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
 		var o outputLines
-		// Ignore the error. A visitor that may not see the output gets no lines.
+		// Ignore the error: without permission to see the output, the visitor gets no lines.
 		v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Follow: true}, func(p control.OutputPiece) error {
 			for _, l := range o.linesOfPiece(&p) {
 				select {

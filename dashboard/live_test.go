@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A reader gets the newest version of all parts that have changed since its last read, even if it reads slowly.
-// A reader that joins later gets all parts.
+// A slow reader gets only the newest version of each part that has changed since its last read. A new reader
+// gets all parts.
 func TestReadersReceiveTheNewestParts(t *testing.T) {
 	f := newLivePages()
 	pages := make(chan *livePage, 1)
@@ -58,8 +58,8 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	}
 }
 
-// When disconnectReaders has been called for a page, its readers must disconnect, even if they have unread
-// parts. A reader that joins later starts a new livePage.
+// After disconnectReaders, the readers of the page must disconnect, even if they have unread parts. A later
+// reader gets a new livePage.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
@@ -74,7 +74,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedPage {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.disconnectReaders("page", endedPage) // disconnects the readers of the old page a second time
+	f.disconnectReaders("page", endedPage) // a second call for the old page must not affect the new one
 	f.removeReader(7, "page", endedPage, old)
 	if f.pagesByKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
@@ -85,8 +85,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	}
 }
 
-// The number of live pages is limited per user. A user who reaches the limit does not affect other
-// users.
+// The number of live pages of each user is limited. A user who reaches the limit does not affect other users.
 func TestLivePagesAreBounded(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
@@ -106,8 +105,7 @@ func TestLivePagesAreBounded(t *testing.T) {
 	}
 }
 
-// The number of readers is limited per user. A user who reaches the limit does not affect other
-// users.
+// The number of readers of each user is limited. A user who reaches the limit does not affect other users.
 func TestReadersAreBounded(t *testing.T) {
 	f := newLivePages()
 	for range maxUserReaders {

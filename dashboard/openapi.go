@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// openAPITemplate returns the template of the OpenAPI description. The first call parses it.
+// openAPITemplate returns the template of the OpenAPI description. It parses the template at its first call.
 var openAPITemplate = sync.OnceValue(func() *template.Template {
 	const name = "openapi.json.tmpl"
 	return template.Must(template.New(name).Funcs(openAPIFuncs).ParseFS(templateFiles, "templates/"+name))
@@ -23,7 +23,7 @@ var openAPIFuncs = template.FuncMap{
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	},
-	"contains": func(names any, name string) bool { // names is nil if the schema requires no parameter
+	"contains": func(names any, name string) bool { // names is nil if the schema has no required parameter
 		list, _ := names.([]string)
 		return slices.Contains(list, name)
 	},

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// newTestServer returns a server with the default configuration. It does not listen.
+// newTestServer returns a server with the default configuration. The server does not listen on a socket.
 func newTestServer() *Server {
 	s := &Server{}
 	s.config.Store(&Config{})
 	return s
 }
 
-// The OpenAPI description says how a query contains labels, which values of parameters are accepted and
-// required, and how a request is authorized.
+// The OpenAPI description says how labels are written in a query, which parameters are required, which values
+// they accept, and how a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
 	if err := newTestServer().serveOpenAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
@@ -78,8 +78,8 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	}
 }
 
-// If a path supports another HTTP method, the reply is 405 and names that method (RFC 9110, section
-// 15.5.6). If a path supports no method, the reply is 404.
+// If a path exists only for another HTTP method, the reply is 405 and names that method (RFC 9110, section
+// 15.5.6). If the path does not exist, the reply is 404.
 func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	mux := http.NewServeMux()
 	newTestServer().registerRoutes(mux)

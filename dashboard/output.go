@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output as text,
-// each line as it was when the cursor left it. An unfinished line is returned again each time it changes. The
-// zero outputLines is ready for use.
+// outputLines converts the pieces of a job's output to lines for a page. It renders terminal output as text:
+// each line as it looks when the cursor leaves it. While a line is unfinished, it is returned each time it
+// changes. The zero outputLines is ready for use.
 type outputLines struct {
 	renderer       termtext.Renderer
 	attempt        int  // attempt of the last piece
-	lastUnfinished bool // the last line is unfinished
+	lastUnfinished bool // the last returned line was unfinished
 }
 
-// linesOfPiece returns the new lines that the next piece of output produces.
+// linesOfPiece returns the lines that a piece of output adds, or replaces if the last line was unfinished.
 func (o *outputLines) linesOfPiece(p *control.OutputPiece) (lines []line) {
 	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
 	gap := p.GapText()
@@ -47,7 +47,7 @@ func (o *outputLines) linesOfPiece(p *control.OutputPiece) (lines []line) {
 	return lines
 }
 
-// appendLine appends a line to a list. If the last line of the list is unfinished, the new line replaces it.
+// appendLine appends a line to a list. If the last line in the list is unfinished, the new line replaces it.
 func appendLine(lines []line, l line) []line {
 	if n := len(lines); n > 0 && lines[n-1].Unfinished {
 		lines = lines[:n-1]
@@ -55,7 +55,7 @@ func appendLine(lines []line, l line) []line {
 	return append(lines, l)
 }
 
-// textLines splits a text into lines. The other fields of each line are copied from prototype.
+// textLines splits a text into lines, which are copies of prototype with their own text.
 func textLines(text string, prototype line) (lines []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
@@ -73,5 +73,5 @@ func textLines(text string, prototype line) (lines []line) {
 	return lines
 }
 
-// maxLineBytes is the maximum number of bytes of one output line that a page shows.
+// maxLineBytes is how many bytes of one output line a page shows.
 const maxLineBytes = 4 << 10

@@ -23,8 +23,8 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns the templates of each page, by name of the page: the layout, the main part, and its parts.
-// The first call parses them.
+// templates returns the templates of each page, by the page's name. They consist of the layout, the main part
+// of the page, and the parts of the main part. The first call parses the files.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
@@ -42,18 +42,18 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // page contains the data that all pages have in common.
 type page struct {
 	Title      string
-	NavEntry   string // entry of the page in the navigation
+	NavEntry   string // entry of the navigation that is highlighted
 	Now        time.Time
 	User       string // name of the visitor; "" without a session
 	Right      control.Right
-	Token      string // secret token of the forms on the page; "" without a session
-	StreamPath string // path of the page's event stream; "" if it is not updated
-	CLICommand string // queuectl command line with the same result
+	Token      string // secret that the forms on the page must contain; "" without a session
+	StreamPath string // path of the event stream that updates the page; "" if the page is not updated
+	CLICommand string // queuectl command line that shows the same as the page
 	Status     *control.Status
 	Content    any // data of the main part, such as a jobData
 }
 
-// stillExists reports whether the job that a page shows still exists. It returns true for a page that shows no
+// stillExists reports whether the job that the page shows still exists. It returns true if the page shows no
 // job.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
 	main, ok := p.Content.(jobData)
@@ -67,7 +67,7 @@ func (p page) stillExists(ctx context.Context, v *visitor) bool {
 // MayOperate reports whether the visitor may change the jobs of other users.
 func (p page) MayOperate() bool { return p.Token != "" && p.Right.Covers(control.RightOperate) }
 
-// Owns reports whether the visitor may act on the job like its owner.
+// Owns reports whether the visitor may act on a job as its owner may.
 func (p page) Owns(j control.Job) bool {
 	return p.MayOperate() || p.Token != "" && p.Right.Covers(control.RightSubmit) && j.EnqueuedBy(p.User)
 }
@@ -75,13 +75,13 @@ func (p page) Owns(j control.Job) bool {
 // view describes one kind of page.
 type view struct {
 	name       string // name of the page's template
-	navEntry   string // entry of the page in the navigation
+	navEntry   string // entry of the navigation that is highlighted
 	title      string // title of the page; fill may replace it
-	cliCommand string // queuectl command line with the same result; fill may replace it
+	cliCommand string // queuectl command line that shows the same; fill may replace it
 	// fill sets the content of the page.
 	fill func(ctx context.Context, v *visitor, u *url.URL, p *page) error
-	// parts lists the parts of the template that are kept up to date. A page without parts is not updated, and
-	// its function fill checks the query parameters.
+	// parts lists the parts of the template that are updated in the browser. If parts is empty, the page is not
+	// updated, and fill itself checks the query parameters.
 	parts       []string
 	queryParams []string      // names of the accepted query parameters
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
@@ -121,7 +121,7 @@ func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// render replies with a page and the HTTP status.
+// render replies with the page p, rendered with a template, and an HTTP status.
 func (s *Server) render(w http.ResponseWriter, status int, templateName string, p page) {
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -129,7 +129,7 @@ func (s *Server) render(w http.ResponseWriter, status int, templateName string, 
 	w.Write(renderTemplate(templateName, "layout.html", p))
 }
 
-// renderTemplate returns the text of the page p. If partName is not "", it returns only that part of the page.
+// renderTemplate returns the HTML of the page p or, if partName is not "", of one part of it.
 func renderTemplate(templateName, partName string, p page) []byte {
 	var out bytes.Buffer
 	if err := templates()[templateName].ExecuteTemplate(&out, partName, p); err != nil {
@@ -138,8 +138,8 @@ func renderTemplate(templateName, partName string, p page) []byte {
 	return out.Bytes()
 }
 
-// replyMessage replies with a page that shows an error and a next step. For a visitor with access, the page
-// also has the navigation.
+// replyMessage replies with a page that shows an error and the next step for the user. If the visitor has
+// access, the page also contains the navigation.
 func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
@@ -155,10 +155,10 @@ func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int
 }
 
 // messageData is the content of a page that shows an error. NextStep contains the arguments of the queuectl
-// command to run next; "" if no command helps.
+// command that may help; "" if no command helps.
 type messageData struct{ Text, NextStep string }
 
-// newPage returns a page with the data that all pages of a visitor have in common.
+// newPage returns a page with the data that all pages of this visitor have in common.
 func (v *visitor) newPage(ctx context.Context, title, navEntry, cliCommand string) (page, error) {
 	p := page{Title: title, NavEntry: navEntry, CLICommand: cliCommand, Token: v.token}
 	if err := v.setUserAndRight(ctx, &p); err != nil {
@@ -169,7 +169,7 @@ func (v *visitor) newPage(ctx context.Context, title, navEntry, cliCommand strin
 	return p, err
 }
 
-// setUserAndRight sets on a page the name and the right of the visitor.
+// setUserAndRight sets the fields User and Right of a page.
 func (v *visitor) setUserAndRight(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.NoParams{})
 	if p.Right = who.Right; p.Token != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// registerRoutes registers the handlers of all paths. A request that changes something must be a POST with the
-// session's form token.
+// registerRoutes registers the handlers of all paths. Each path that changes something accepts only POST
+// requests with the form token of the session.
 func (s *Server) registerRoutes(mux *http.ServeMux) {
 	for path, vw := range views {
 		mux.HandleFunc("GET "+path, s.visitorHandler(s.pageHandler(vw)))
@@ -57,8 +57,8 @@ func (s *Server) registerRoutes(mux *http.ServeMux) {
 	})
 }
 
-// methodsOf returns the HTTP methods that the path of a request accepts. It returns nil if the path has no
-// handler. A method does not count if the mux only redirects its requests to the path with a trailing slash.
+// methodsOf returns the HTTP methods that the path of a request accepts, or nil if the path does not exist. It
+// ignores methods for which the mux only redirects to the path with a trailing slash.
 func methodsOf(mux *http.ServeMux, r *http.Request) (methods []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -77,8 +77,7 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (methods []string) {
 	return methods
 }
 
-// visitorHandler returns a handler that calls handle for a request of an admitted visitor. It rejects all other
-// requests.
+// visitorHandler returns a handler that calls handle if the visitor has access. It rejects all other requests.
 func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
@@ -98,13 +97,14 @@ func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// showSignIn shows the page of a sign-in link. The link, which works once, is used only when the visitor clicks
-// a button on the page. Programs that merely open the link, such as link previews, do not use it up.
+// showSignIn shows the page to which a sign-in link leads. The link works only once, so it is used when the
+// visitor clicks a button on this page. Otherwise programs that open links, such as link previews, would use it
+// up.
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
 }
 
-// signIn starts a session for a browser that submits a sign-in link.
+// signIn starts a session for a browser whose visitor has clicked the button on the page of a sign-in link.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	secret, err := s.sessions.signIn(r.PostFormValue("link"), hostOf(r))
 	if err != nil {
@@ -126,6 +126,6 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// errWrongToken is the error of a form that belongs to another session.
+// errWrongToken is the error for a form with the token of another session.
 var errWrongToken = queue.Errorf(queue.CodeDenied,
 	"this form belongs to another session; reload the page and try again")

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jobFilter selects the jobs of a list or a form. The URL's query contains it.
+// jobFilter selects the jobs that a list shows or a form acts on. The query of the URL contains the filter.
 type jobFilter struct {
-	// Q is a pattern for ids. Label has the form NAME=VALUE. An empty field matches all jobs.
+	// Q is a pattern for job ids, and Label has the form NAME=VALUE. An empty field matches all jobs.
 	State, Queue, User, Q, Label string
 }
 
@@ -27,7 +27,7 @@ func parseJobFilter(q url.Values) (jobFilter, error) {
 	return f, nil
 }
 
-// Query returns the filter as a query.
+// Query returns the filter as the query of a URL.
 func (f jobFilter) Query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q,
@@ -42,7 +42,7 @@ func (f jobFilter) Query() url.Values {
 // listPath returns the path of the list of jobs with this filter.
 func (f jobFilter) listPath() string { return strings.TrimSuffix("/jobs?"+f.Query().Encode(), "?") }
 
-// labels returns the field Label in the form that the API uses.
+// labels returns the field Label in the form that the API uses. It returns nil if Label is not NAME=VALUE.
 func (f jobFilter) labels() control.Labels {
 	name, value, found := strings.Cut(f.Label, "=")
 	if !found || name == "" {
@@ -60,7 +60,7 @@ func (f jobFilter) listRequest() control.List {
 	return params
 }
 
-// cliCommand returns the queuectl command line that lists the jobs of the filter.
+// cliCommand returns the queuectl command line that lists the same jobs.
 func (f jobFilter) cliCommand() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
@@ -72,14 +72,14 @@ func (f jobFilter) cliCommand() string {
 	return cli
 }
 
-// tab is a tab above a list of jobs. It leads to the jobs in one state.
+// tab is a tab above a list of jobs. Its path is that of the list of the jobs in one state.
 type tab struct {
 	State, Path string
 	Count       int64 // number of jobs; -1 if unknown
 }
 
-// tabs returns one tab per state. Each leads to the list with the same filter and that state. Tabs of a
-// filtered list show no counts, since only the counts of the whole queue are known.
+// tabs returns one tab for each state, with the filter f and that state. If the list is filtered, the tabs show
+// no counts, because only the counts of the whole queue are known.
 func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
@@ -93,15 +93,15 @@ func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	return stateTabs
 }
 
-// selectionParams contains the names of the parameters that a form for several jobs has apart from filterParams.
+// selectionParams contains the parameters that a form for several jobs may have, in addition to filterParams.
 var selectionParams = []string{"id", "verb", "token", "n"}
 
-// parseSelection returns the selection of a form: the marked jobs. If no job is marked, it is all jobs that match
-// the filter and that the action accepts.
+// parseSelection returns the jobs that a form selects: the marked jobs or, if none is marked, all jobs that
+// match the filter and are in a state that the action accepts.
 func parseSelection(q url.Values, vb *verb) (selection control.Selection, filter jobFilter, err error) {
 	for name := range q {
 		if !slices.Contains(filterParams, name) && !slices.Contains(selectionParams, name) {
-			// With a misspelled filter, other jobs than intended would be selected.
+			// If a misspelled filter were ignored, the action would change other jobs than intended.
 			return selection, filter, queue.Invalid(queue.Clip(name),
 				"unknown filter; use one of: %s", strings.Join(filterParams, ", "))
 		}

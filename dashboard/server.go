@@ -1,6 +1,6 @@
-// Package dashboard serves a queue over HTTP: to browsers as web pages, and to scripts as JSON results of
-// read-only methods. It calls the control API with the visitor's identity, so the visitor's rights and limits
-// apply.
+// Package dashboard serves a queue over HTTP: web pages for browsers, and JSON results of read-only methods for
+// scripts. It calls the control API as the visitor, so each visitor has the same rights and limits as on the
+// command line.
 //
 // Start with Server. The file routes.go lists the paths.
 package dashboard
@@ -29,14 +29,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are limits on requests.
+// These constants limit HTTP requests.
 const (
 	maxHeaderBytes        = 16 << 10 // maximum size of the headers in bytes
-	maxBodyBytes          = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxAnonymousBodyBytes = 4 << 10  // maximum bytes of the body of a request without a session
+	maxBodyBytes          = 64 << 10 // maximum size of the request body of a visitor, in bytes
+	maxAnonymousBodyBytes = 4 << 10  // maximum size of a request body without a session, in bytes
 	headerTimeout         = 5 * time.Second
 	bodyTimeout           = 10 * time.Second
-	sendTimeout           = 30 * time.Second // time limit for sending a response or one part of a stream
+	sendTimeout           = 30 * time.Second // maximum time for sending a response or one part of a stream
 	idleTimeout           = 10 * time.Second
 	closeTimeout          = 500 * time.Millisecond
 )
@@ -44,11 +44,11 @@ const (
 // Options contains the parts of the service that a Server needs.
 type Options struct {
 	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
-	// Anonymous is the identity of requests without a session, if such requests are allowed.
+	// Anonymous is the peer for requests without a session, if the configuration allows such requests.
 	Anonymous control.Peer
-	Scraper   control.Peer // identity of requests that only read the metrics
-	// Listeners contains the listeners that the system passed to the service. If it is not empty, Config.Listen
-	// is ignored.
+	Scraper   control.Peer // peer for requests without a session that read the metrics
+	// Listeners contains the listeners that systemd has passed to the service. If there are any, they replace
+	// Config.Listen.
 	Listeners []net.Listener
 	Log       *slog.Logger
 }
@@ -59,7 +59,7 @@ type Server struct {
 	opt           Options
 	config        atomic.Pointer[Config]
 	cert          atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	isLoadingCert atomic.Bool                     // a certificate is being read
+	isLoadingCert atomic.Bool                     // another goroutine reads a certificate now
 	sessions      sessions
 	livePages     *livePages
 	connLimiter   *connLimiter
@@ -67,18 +67,19 @@ type Server struct {
 
 	mu         sync.Mutex
 	httpServer *http.Server // nil while the page is off; guarded by mu, like the fields below
-	address    string       // address in the format of Config.Listen
+	address    string       // current address, in the format of Config.Listen
 	port       int          // TCP port; 0 for a Unix socket
 
-	endStreams     context.CancelFunc // ends all streams, and the watching of the socket file
+	endStreams     context.CancelFunc // ends all streams, and stops watching the socket's file
 	cancelRequests context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the key of a context value. That value is a context that ends when all streams must end.
+// streamsKey is the key of a value in the context of a request. The value is a context that ends when the page
+// is closed.
 type streamsKey struct{}
 
-// cancelOnClose returns a request that also ends when the page is closed. It is used for streams, which could
-// delay the closing otherwise.
+// cancelOnClose returns a request that also ends when the page is closed. It is for streams, which would
+// otherwise delay the closing.
 func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
@@ -96,15 +97,15 @@ func New(o Options) *Server {
 	return s
 }
 
-// newLocalHostName returns a random host name below localhost. Browsers send the cookies of a host to all its
-// ports, and other users may listen on some of them. They do not know the random name. See docs/decisions/0083.
+// newLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all
+// ports of the host, and other users' programs may listen on these ports. They do not know the random name. See
+// docs/decisions/0083.
 func newLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
-// ApplyConfig applies a configuration. It moves the page to the configured address and reads the
-// certificates again. If the page cannot listen at that address, ApplyConfig returns an error and keeps the
-// previous configuration.
+// ApplyConfig applies a configuration: it listens on the configured address and reads the certificate again. If
+// it cannot listen on this address, it returns an error and keeps the previous configuration.
 func (s *Server) ApplyConfig(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
@@ -120,7 +121,7 @@ func (s *Server) ApplyConfig(c Config) error {
 		addresses = []string{c.Listen}
 	}
 	for _, c.Listen = range slices.Backward(addresses) {
-		// The loop goes backward, so that c.Listen contains the first address at its end.
+		// The loop goes backward, so that c.Listen is the first address in the end.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -150,7 +151,7 @@ func (s *Server) ApplyConfig(c Config) error {
 	before.Listen = s.address
 	if s.httpServer != nil && (c.Listen == s.address || s.port != 0 &&
 		strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
-		s.closeLocked() // the new listener needs the old address or port
+		s.closeLocked() // the new listener needs the address or the port of the old one
 	}
 	err := s.startListeningLocked(c, certPair)
 	if err != nil && s.httpServer == nil && before.Listen != "" {
@@ -162,7 +163,8 @@ func (s *Server) ApplyConfig(c Config) error {
 	return err
 }
 
-// startListeningLocked listens at the configured address and then stops the previous server. The caller holds mu.
+// startListeningLocked listens on the configured address, and then closes the previous server. The caller holds
+// mu.
 func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
@@ -180,7 +182,7 @@ func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err 
 			"running jobs continue")
 	case err != nil:
 		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err // leave out the address, which the message below contains
+			err = op.Err // leave out the address, because the message below contains it
 		}
 		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
 	}
@@ -211,10 +213,10 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one. Until ctx ends, it creates the file of a Unix socket
-// again if the file is removed.
+// listen opens the sockets of the page, at least one. If the file of a Unix socket is removed, listen creates
+// it again, until ctx ends.
 func (s *Server) listen(ctx context.Context, address string) (listeners []net.Listener, err error) {
-	for _, handed := range s.opt.Listeners { // duplicate, so that the originals stay open for the next call
+	for _, handed := range s.opt.Listeners { // duplicate the socket, so that the original stays open for the next call
 		l, err := duplicateListener(handed)
 		if err != nil {
 			for _, l := range listeners {
@@ -236,7 +238,7 @@ func (s *Server) listen(ctx context.Context, address string) (listeners []net.Li
 	return []net.Listener{l}, err
 }
 
-// socketTypeError returns the error about a socket from systemd that is unsuitable for the page.
+// socketTypeError returns the error for a socket from systemd that is neither a TCP nor a Unix socket.
 func socketTypeError(network string) error {
 	return fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP or Unix "+
 		"address", network)
@@ -256,7 +258,7 @@ func duplicateListener(l net.Listener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// Close stops the server. ApplyConfig can start it again.
+// Close stops the server. ApplyConfig can start the server again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +273,7 @@ func (s *Server) closeLocked() {
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
-	if s.httpServer.Shutdown(within) != nil { // lets requests in progress finish, up to the time limit
+	if s.httpServer.Shutdown(within) != nil { // waits for requests in progress, up to the time limit
 		s.httpServer.Close()
 	}
 	s.cancelRequests()
@@ -305,14 +307,14 @@ func (s *Server) Address() string {
 	return s.address
 }
 
-// NewLink returns a URL with which a browser can sign in once as the peer. The URL expires at the returned
-// time, after one minute. The error is a *queue.Error.
+// NewLink returns a URL that signs a browser in as the peer, once. The URL expires after a minute, at the
+// returned time. The error is a *queue.Error.
 func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
 	address, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
-	// Each link has a new host name, for which the browser has no cookies yet.
+	// Each link has its own host name, so the browser has no cookies of other sessions for it.
 	scheme, host := "http", newLocalHostName()
 	if c.TLSCert != "" || c.BehindProxy {
 		scheme = "https"
@@ -338,11 +340,12 @@ func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err err
 	return scheme + "://" + authority + "/open?link=" + s.sessions.addLink(p, host), expires, nil
 }
 
-// isSecure reports whether the browser has sent a request over TLS, to this server or to its proxy.
+// isSecure reports whether the browser has sent the request over TLS, to this server or to a proxy in front of
+// it.
 func (s *Server) isSecure(r *http.Request) bool { return r.TLS != nil || s.config.Load().BehindProxy }
 
-// sessionCookie returns the name of the session cookie. With TLS, the name has the prefix __Host-, so that
-// browsers send the cookie only to this host.
+// sessionCookie returns the name of the session cookie. With TLS, the name begins with __Host-, so that
+// browsers send the cookie only to the host that has set it.
 func (s *Server) sessionCookie(r *http.Request) string {
 	if s.isSecure(r) {
 		return "__Host-queuectl"
@@ -350,7 +353,8 @@ func (s *Server) sessionCookie(r *http.Request) string {
 	return "queuectl"
 }
 
-// setCookie stores the secret of a session in a cookie of the browser. If secret is "", it deletes the cookie.
+// setCookie stores the secret of a session in a cookie of the browser. If secret is "", setCookie deletes the
+// cookie.
 func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
 	age := int(sessionLifetime / time.Second)
 	if secret == "" {
@@ -363,11 +367,11 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 // visitor is the user, or the anonymous client, that sends a request.
 type visitor struct {
 	session
-	isAnonymous bool // without a session; the page allows anonymous access
+	isAnonymous bool // has no session; the configuration allows anonymous access
 	client      *control.Client
 }
 
-// findVisitor returns the visitor of a request. found is false if the request must be rejected.
+// findVisitor returns the visitor who sends a request. It returns false if the request must be rejected.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.findSession(r, s.sessionCookie(r)); open {
 		return visitor{session: sess}, true
@@ -379,17 +383,17 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	return v, false
 }
 
-// clientOf returns a client with the visitor's identity. The caller must close it.
+// clientOf returns a client that acts as the visitor. The caller must close the client.
 func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
 
-// isLocal reports whether a request comes from this machine and was not forwarded by a proxy.
+// isLocal reports whether a request comes directly from a program on this machine, not from a proxy.
 func (s *Server) isLocal(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
 
-// responseHeaders contains the headers of every response. They forbid three things: loading resources from
-// other sites, embedding the page in another page, and caching.
+// responseHeaders contains the headers of every response. They forbid that the page loads resources from other
+// sites, that another page embeds it, and that it is cached.
 var responseHeaders = map[string]string{
 	"Cache-Control": "no-store",
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
@@ -401,13 +405,14 @@ var responseHeaders = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compressResponses compresses responses of more than a kilobyte for browsers that accept it. With compression, another
-// site could find out the token in a response by making the browser send requests (the attack BREACH). Here such
-// requests get no token, because the session cookie is SameSite=Strict.
+// compressResponses compresses responses of more than a kilobyte for browsers that accept it. Compression is
+// unsafe if another site can make the browser send requests and observe the size of responses that contain a
+// secret (the attack BREACH). Such requests get no secret token here, because the session cookie is
+// SameSite=Strict.
 func compressResponses(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
-		panic("dashboard: " + err.Error()) // cannot happen, since the options are constants
+		panic("dashboard: " + err.Error()) // cannot happen, because the options are constants
 	}
 	return wrap(h)
 }
@@ -428,7 +433,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if r.TLS != nil {
-			// Behind a proxy, that proxy decides whether to send this header.
+			// Behind a proxy, the proxy decides whether to send this header.
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !isValidHost(r.Host) {
@@ -445,7 +450,7 @@ func (s *Server) handler() http.Handler {
 		}
 		v, known := s.findVisitor(r)
 		if v.token == "" {
-			w.Header().Set("Connection", "close") // requests without a session must not keep connections open
+			w.Header().Set("Connection", "close") // without a session, a connection serves a single request
 		}
 		if err := s.crossOrigin.Check(r); err != nil {
 			s.replyError(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
@@ -462,7 +467,7 @@ func (s *Server) handler() http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
-			mux.ServeHTTP(w, r) // not compressed, so that events reach the browser immediately
+			mux.ServeHTTP(w, r) // do not compress, so that events reach the browser immediately
 			return
 		}
 		compressed.ServeHTTP(w, r)

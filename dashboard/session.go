@@ -13,38 +13,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are limits on sign-in links and sessions. See docs/decisions/0083.
+// These constants limit sign-in links and sessions. See docs/decisions/0083.
 const (
 	linkLifetime    = time.Minute
 	sessionLifetime = 12 * time.Hour
-	maxUserLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
-	maxUserSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
-	failureWindow   = time.Second // at most maxFailures invalid links get a normal reply in this time
+	maxUserLinks    = 16          // maximum number of unused links of one user; one more replaces the oldest
+	maxUserSessions = 32          // maximum number of sessions of one user; one more replaces the oldest
+	failureWindow   = time.Second // in this time, at most maxFailures invalid links get the normal error
 	maxFailures     = 5
 )
 
 // session is the identity of a browser that has signed in.
 type session struct {
 	peer      control.Peer
-	host      string // host name, without the port, for which the session is valid
+	host      string // host name, without the port, under which the session is valid
 	expiresAt time.Time
-	token     string // token that the session's forms must contain
+	token     string // secret that the forms of the session must contain
 }
 
-// sessions contains all sign-in links and sessions, until the service ends. It stores secrets only as hashes.
-// Its methods are safe for concurrent use.
+// sessions contains all sign-in links and all sessions. They are lost when the service ends. It stores only
+// hashes of the secrets. The methods are safe for concurrent use.
 type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret
 	openSessions  map[[sha256.Size]byte]session
-	failureCount  int // invalid secrets since failuresSince
+	failureCount  int // number of invalid secrets since failuresSince
 	failuresSince time.Time
 }
 
-// addLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
-// on the given host.
+// addLink adds a sign-in link and returns its secret. With the secret, a browser can sign in as the peer, once,
+// under the given host name.
 func (s *sessions) addLink(p control.Peer, host string) (secret string) {
-	p.PID, p.Right = 0, control.RightNone // each request determines the right again
+	p.PID, p.Right = 0, control.RightNone // the right is determined again at each request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
@@ -53,8 +53,8 @@ func (s *sessions) addLink(p control.Peer, host string) (secret string) {
 	return secret
 }
 
-// signIn exchanges the secret of a link for a session on the same host. It returns the secret of the session.
-// The error is a *queue.Error.
+// signIn exchanges the secret of a link for a session under the same host name. It returns the secret of the
+// session. The error is a *queue.Error.
 func (s *sessions) signIn(secret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,11 +70,12 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 	return secret, nil
 }
 
-// errInvalidLink is the error of a link that does not exist, was used or has expired.
+// errInvalidLink is the error for a link that does not exist, was already used or has expired.
 var errInvalidLink = queue.Errorf(queue.CodeDenied,
 	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// countFailureLocked counts an invalid secret and returns the error for it. The caller holds mu.
+// countFailureLocked counts an attempt to sign in with an invalid secret, and returns the error for it. The
+// caller holds mu.
 func (s *sessions) countFailureLocked() error {
 	if now := time.Now(); now.Sub(s.failuresSince) > failureWindow {
 		s.failureCount, s.failuresSince = 0, now
@@ -85,7 +86,8 @@ func (s *sessions) countFailureLocked() error {
 	return errInvalidLink
 }
 
-// findSession returns the session whose secret is in the request's cookie. found is false if none exists.
+// findSession returns the session whose secret is in a cookie of the request. It returns false if there is no
+// such session.
 func (s *sessions) findSession(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -98,7 +100,7 @@ func (s *sessions) findSession(r *http.Request, cookie string) (sess session, fo
 	return session{}, false
 }
 
-// signOut ends the session whose secret is in the request's cookie.
+// signOut ends the session whose secret is in a cookie of the request.
 func (s *sessions) signOut(r *http.Request, cookie string) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -107,13 +109,13 @@ func (s *sessions) signOut(r *http.Request, cookie string) {
 	}
 }
 
-// hasToken reports whether token is the form token of this session.
+// hasToken reports whether token is the form token of the session s.
 func (s *session) hasToken(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// addSession adds a link or a session to a map, and removes expired ones. If the user already has maxPerUser of
-// them, it removes the user's oldest.
+// addSession adds a link or a session to a map, and removes those that have expired. If the user already has
+// maxPerUser of them, it removes the oldest one of the user.
 func addSession(sessions map[[sha256.Size]byte]session, secret string, newSession session,
 	maxPerUser int) map[[sha256.Size]byte]session {
 	if sessions == nil {
@@ -138,7 +140,7 @@ func addSession(sessions map[[sha256.Size]byte]session, secret string, newSessio
 	return sessions
 }
 
-// newSecret returns a text of 256 random bits.
+// newSecret returns 256 random bits as text.
 func newSecret() string {
 	var randomBytes [32]byte
 	rand.Read(randomBytes[:]) // never fails

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestWithSession returns a request that contains a session cookie with a secret.
+// requestWithSession returns a request with a session cookie that contains the secret.
 func requestWithSession(secret string) *http.Request {
 	r := httptest.NewRequest("GET", "http://a.localhost/", nil)
 	r.AddCookie(&http.Cookie{Name: "queuectl", Value: secret})
@@ -54,7 +54,7 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 	})
 }
 
-// At most five invalid secrets per second get a normal reply. A valid secret is always accepted.
+// At most five invalid secrets per second get the normal error. A valid secret is always accepted.
 func TestWrongLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -81,7 +81,8 @@ func TestWrongLinksAreBounded(t *testing.T) {
 	})
 }
 
-// The number of links and sessions is limited per user. A new link or session replaces the user's oldest one.
+// The number of links and of sessions is limited for each user. One more link or session replaces the oldest
+// one of this user.
 func TestUsersLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -111,7 +112,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 	})
 }
 
-// A page removes all control sequences from a job's output except those for the eight colours.
+// A page shows the eight colours in a job's output, and removes all other control sequences.
 func TestRunsOfALine(t *testing.T) {
 	for text, want := range map[string][][2]string{
 		"plain":                     {{"plain", ""}},
@@ -137,8 +138,8 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
-// A page shows the output of a terminal as text: the final state of each line, with colours. The
-// result does not depend on how the output is split into pieces.
+// A page shows the output of a terminal as text: each line as it finally looks, with colours. The result does
+// not depend on how the output is divided into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
@@ -168,7 +169,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
-// The number of lines and bytes of output on a page is limited, whatever a job prints.
+// The bytes and the colour changes that a page shows of one output line are limited, whatever the job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x",
 		1<<20)})
@@ -198,7 +199,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// Each job has its own path, whatever its id contains.
+// Each job has its own path, whatever characters its id contains.
 func TestPathsOfJobs(t *testing.T) {
 	for id, want := range map[string]string{
 		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb",
@@ -219,7 +220,7 @@ func TestNamesOfLinks(t *testing.T) {
 	}
 }
 
-// A page shows only a limited number of branches of a dependency graph.
+// The page of a job shows only a limited part of a large dependency graph.
 func TestWideTreesAreBounded(t *testing.T) {
 	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}
 	for i := range 5000 {
@@ -231,7 +232,7 @@ func TestWideTreesAreBounded(t *testing.T) {
 	}
 }
 
-// A page at an address other than loopback requires TLS and host names.
+// If the page listens on an address other than loopback, it needs TLS and host names.
 func TestWhereThePageMayBe(t *testing.T) {
 	for _, c := range []struct {
 		config Config

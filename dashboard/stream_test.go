@@ -8,11 +8,12 @@ import (
 	"weak"
 )
 
-// heldKey is the key of a context value. The test observes when that value is garbage-collected.
+// heldKey is the key of a value in the context of a request. The test observes when this value is
+// garbage-collected.
 type heldKey struct{}
 
-// After the end of a stream, its request is garbage-collected, even if the page continues to run. Closing the
-// page ends the remaining streams.
+// After a stream has ended, its request is garbage-collected, even if the page continues to run. When the page
+// is closed, the remaining streams end.
 func TestStreamsLeaveNothing(t *testing.T) {
 	streams, end := context.WithCancel(t.Context())
 	defer end()

@@ -21,15 +21,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeQueue is a queue whose replies have a value in every field if filled is true, and no values otherwise. It
-// also determines the right of each request.
+// fakeQueue is a queue for tests of the pages. If filled is true, its replies have a value in every field,
+// otherwise in none. It also determines the right of each visitor.
 type fakeQueue struct {
 	control.API
 	control.Authorizer
 	filled      bool
-	manyDead    bool   // more dead jobs than a page groups, each with another program
+	manyDead    bool   // there are more dead jobs than a page groups, each with another program
 	state       string // state of every job; "" only if filled is false
-	hiddenParts string // part of each job that is hidden
+	hiddenParts string // name of the part that is hidden from the visitor in each job
 	right       control.Right
 	user        string // name of the visitor
 }
@@ -45,7 +45,7 @@ func (f *fakeQueue) client() *control.Client {
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 
-// fillAnswer returns the result of an API method. Its fields have values if f.filled is true.
+// fillAnswer returns the result of an API method. If f.filled is true, every field has a value.
 func fillAnswer[T any](f *fakeQueue) (v T, err error) {
 	if f.filled {
 		f.fill(reflect.ValueOf(&v).Elem(), "")
@@ -53,7 +53,7 @@ func fillAnswer[T any](f *fakeQueue) (v T, err error) {
 	return v, nil
 }
 
-// fill sets v, a field with the given name, and all values inside it.
+// fill sets the value v and all values inside it. name is the name of the field that contains v.
 func (f *fakeQueue) fill(v reflect.Value, name string) {
 	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenParts, "User": "ann",
 		"Health": "degraded: no worker",
@@ -120,7 +120,7 @@ func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error)
 
 func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
 	d, err := fillAnswer[control.JobDetail](f)
-	if f.filled { // add an attempt without an error to the attempt with an error and the running attempt
+	if f.filled { // add a successful attempt to the failed one and the running one
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
 	return d, err
@@ -134,7 +134,7 @@ func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// Tree returns a chain of two dependants. The last one has more dependants than a page shows.
+// Tree returns a chain of two dependants, the second of which has more dependants than a page shows.
 func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error) {
 	t, err := fillAnswer[control.TreeView](f)
 	if f.filled {
@@ -202,11 +202,11 @@ func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResu
 	return control.BulkResult{MatchCount: &n}, nil
 }
 
-// branchMark matches the marks that markedTemplates adds.
+// branchMark matches the marks that markedTemplates adds to the templates.
 var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
-// markedTemplates returns the templates of the pages as text templates, with a mark at the beginning of each
-// list of nodes, such as a branch of an if. It also returns all marks.
+// markedTemplates returns the templates of the pages with a mark at the beginning of each list of nodes, such
+// as a branch of an if, and all these marks. The marks in a rendered page show which branches were executed.
 func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks []string) {
 	byName = map[string]*template.Template{}
 	seen := map[*parse.ListNode]bool{}
@@ -234,7 +234,7 @@ func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks 
 	return byName, marks
 }
 
-// walkLists calls visit for a list of nodes and for all lists inside it, inner lists first.
+// walkLists calls visit for a list of nodes and for all lists inside it, the inner lists first.
 func walkLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 	if l == nil {
 		return
@@ -257,9 +257,9 @@ func walkLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 	visit(l)
 }
 
-// The test renders every page, and every part of it that is updated, from replies with a value in every field
-// and from replies without values. It uses every state of jobs, and visitors with different rights. So it
-// executes every branch of every template, which shows that all fields and functions that templates use exist.
+// Every field and function that a template uses exists. To execute every branch of every template, the test
+// renders all pages and their updated parts: with and without values in the replies, for every state of a job,
+// and for visitors with different rights.
 func TestTemplatesUseExistingFields(t *testing.T) {
 	marked, unused := markedTemplates(t)
 	render := func(name, path string, parts []string, p page) {
@@ -306,13 +306,13 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 					render("bulk", path, nil, p)
 				case err == nil:
 					render("dead_action", path, nil, p)
-				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, no dead job exists
+				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, there is no dead job
 					t.Fatalf("%s: %v", path, err)
 				}
 			}
 		}
 	}
-	// Test a page with more dead jobs than it groups.
+	// Also render a page for more dead jobs than it can group.
 	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {

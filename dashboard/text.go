@@ -56,12 +56,12 @@ var templateFuncs = template.FuncMap{
 	"visible":     escapeInvisible,
 }
 
-// jobTemplateFunc adapts a function that describes a job, so that templates can call it.
+// jobTemplateFunc converts a function that describes a job to one that templates can call.
 func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
 	return func(j control.Job) string { return escapeInvisible(describe(&j)) }
 }
 
-// escapeInvisible replaces invisible characters, and those that change the display order, by escapes.
+// escapeInvisible replaces characters that are invisible or change the display order by escapes.
 func escapeInvisible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
@@ -80,7 +80,7 @@ func escapeInvisible(text string) string {
 	return b.String()
 }
 
-// withCommas formats a number with commas between thousands.
+// withCommas formats a number with commas between the thousands.
 func withCommas(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -92,8 +92,8 @@ func withCommas(n int64) string {
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
 func plural(n int64, noun string) string { return present.PluralWith(n, noun, withCommas) }
 
-// ageElement returns an HTML element that shows how long ago a time was. The browser updates it: the function age
-// in page.js uses the same format.
+// ageElement returns an HTML element that shows how long ago a time is. The browser keeps the age up to date:
+// the function age in page.js uses the same format.
 func ageElement(pastTime control.Time, now time.Time) template.HTML {
 	if pastTime == 0 {
 		return ""
@@ -102,16 +102,16 @@ func ageElement(pastTime control.Time, now time.Time) template.HTML {
 		max(0, now.Sub(queue.Millis(pastTime).Time()))/time.Second, present.AgeText(pastTime, now)))
 }
 
-// emptyListHint returns the HTML for a text about an empty list. The text may contain a command, which it marks
-// up.
+// emptyListHint returns the HTML of a text about an empty list. If the text contains a command, the command is
+// marked as code.
 func emptyListHint(text string) template.HTML {
 	text, command, _ := strings.Cut(text, ": queuectl ")
 	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
 		template.HTMLEscapeString(command)))
 }
 
-// jobDetailText returns the most useful text about a job in a list. It consists of the reason why the job
-// waits, and the error or the reason of its last attempt.
+// jobDetailText returns what a list says about a job: the reason why the job waits, followed by the error or
+// the reason of the last attempt.
 func jobDetailText(j control.Job, now time.Time) string {
 	text, why := cmp.Or(present.EmptyIfNil(j.Error), present.EmptyIfNil(j.Reason)), present.WaitReasonOrDue(&j, now)
 	if text != "" && why != "" {
@@ -120,8 +120,8 @@ func jobDetailText(j control.Job, now time.Time) string {
 	return escapeInvisible(why + text)
 }
 
-// relevantTimeText returns the time that a narrow list shows for a job. It is the first of these that the job has:
-// the end, a due time in the future, the start, the creation.
+// relevantTimeText returns the one time that a narrow list shows for a job: the first of its end, a due time in
+// the future, its start, and its creation.
 func relevantTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
 	if !queue.Millis(due).Time().After(now) {
@@ -130,8 +130,8 @@ func relevantTimeText(j control.Job, now time.Time) string {
 	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// jobProperties returns the properties of a job that have a value. It leaves out the queue, and the run time of a
-// running job, because the page shows them elsewhere. It also leaves out a waiting time that still grows.
+// jobProperties returns those properties of a job that have a value. It leaves out the queue and the run time
+// of a running job, which the page shows elsewhere, and a waiting time that still grows.
 func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
@@ -141,7 +141,7 @@ func jobProperties(j control.JobDetail) [][2]string {
 	})
 }
 
-// attemptEndText returns a text that says how an attempt of a job ended, or that it is still running.
+// attemptEndText returns a text that says how an attempt ended, or that it is still running.
 func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 	text := present.AttemptRemarks(&attempt, j.Spec["allow_background"] == true)
 	switch {
@@ -168,16 +168,16 @@ func waitingCount(jobCounts map[string]int64) (n int64) {
 	return n
 }
 
-// line is one line of a job's output. It is split into runs, each of one colour.
+// line is one line of a job's output. It consists of runs, that is, pieces of text of one colour.
 type line struct {
 	At       string `json:"at"`
 	IsStderr bool   `json:"err,omitempty"`
-	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of an SGR code (a
-	// terminal's colour code) from 30 to 37.
+	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of the terminal's
+	// colour code, 30 to 37 (SGR).
 	ColourRuns [][2]string `json:"runs,omitempty"`
-	// First says that this line begins a batch that replaces all previous lines.
+	// First means that this line begins a batch that replaces all lines shown before.
 	First      bool   `json:"first,omitempty"`
-	Unfinished bool   `json:"part,omitempty"`    // the next line replaces this unfinished one
+	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
 	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
@@ -190,24 +190,25 @@ func (l *line) memoryBytes() int {
 	return n
 }
 
-// These constants are the memory overhead, in bytes, of a line and of a run.
+// These constants are the estimated memory use, in bytes, of a line and of a run without their texts.
 const (
 	lineOverheadBytes = 72
 	runOverheadBytes  = 32
 )
 
-// maxColourRuns is the maximum number of runs of a line. The last run contains the rest of the line without its
-// colours.
+// maxColourRuns is the maximum number of runs of a line. One more run contains the rest of the line, without
+// its colours.
 const maxColourRuns = 200
 
-// These expressions match control sequences as defined by ECMA-48, and control characters other than tabs.
+// These expressions match control sequences (ECMA-48), and control characters except tabs.
 var (
 	controlSequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
 		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
 	colourSequence = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
-// splitColourRuns splits a line into runs of one colour. It removes control sequences that do not set a colour.
+// splitColourRuns splits a line into runs of one colour. It removes the control sequences that do not set a
+// colour.
 func splitColourRuns(text string) (runs [][2]string) {
 	colour, last := "", 0
 	var run strings.Builder // text of the current run

@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list shows when a waiting job is due, or why it waits. It shows no due times in the past.
+// For a waiting job, a list shows when the job is due, or why it waits. A list shows no due time that has
+// passed.
 func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
@@ -51,8 +52,8 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 	}
 }
 
-// Invisible characters, and characters that change the order of others, are escaped. Those that are part of an
-// emoji are kept.
+// Invisible characters and characters that change the direction of text are escaped. Invisible characters
+// that are part of an emoji are kept.
 func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`,

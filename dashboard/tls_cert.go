@@ -11,16 +11,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the reading of certificate files. A change of settings waits until the files are read,
-// and the file system may not respond.
+// These constants limit the reading of certificate files, because a change of settings waits for it. Without
+// a time limit, a file system that does not respond would block that change.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
 )
 
-// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, it returns
-// an error. The read continues in the background, and further reads fail until it ends. The error is a
-// *queue.Error of CodeInvalid that names the setting.
+// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, loadCert
+// returns an error, and the read continues in the background. Until that read ends, further calls fail.
+//
+// Each error is a *queue.Error of CodeInvalid that names the setting.
 func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 	if !s.isLoadingCert.CompareAndSwap(false, true) {
 		return nil, queue.Invalid("web.tls_cert", "the certificate files are still being read after an earlier change; "+
@@ -31,7 +32,7 @@ func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 		err      error
 	}
 	read := make(chan result, 1)
-	go func() { // this goroutine ends when the file system responds
+	go func() { // the goroutine ends when the file system responds, perhaps after certTimeout
 		pair, err := readCertPair(certPath, keyPath)
 		s.isLoadingCert.Store(false)
 		read <- result{pair, err}
@@ -61,8 +62,8 @@ func readCertPair(certPath, keyPath string) (certPair tls.Certificate, err error
 	return certPair, err
 }
 
-// readRegularFile reads a file. If it is not a regular file, it returns an error, because reading it could
-// block.
+// readRegularFile reads a file. It returns an error if the file is not a regular file, because reading a FIFO
+// or a device could block.
 func readRegularFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, opening a FIFO would block
 	if err != nil {

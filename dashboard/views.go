@@ -22,7 +22,7 @@ const (
 	previewRows  = 5  // maximum number of jobs in a preview
 )
 
-// views contains the view of each page, by path.
+// views contains the view of each page, by URL path.
 var views = map[string]*view{
 	"/{$}": {"overview", "overview", "", "queuectl status", fillOverviewPage,
 		[]string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
@@ -39,7 +39,8 @@ var views = map[string]*view{
 	"/workers": {"workers", "workers", "Workers", "queuectl worker list", fillWorkersPage, []string{"workers"}, nil, 0},
 }
 
-// expensivePageInterval is the minimum interval between updates of pages that need expensive queries.
+// expensivePageInterval is the minimum interval at which a browser updates a page that needs expensive
+// queries.
 const expensivePageInterval = 5 * time.Second
 
 // fillOverviewPage fills the first page, which gives an overview of the queue.
@@ -176,7 +177,7 @@ type jobData struct {
 	Attempt        int             // number of the attempt; 0 means the last one
 }
 
-// branch is a job in a dependency tree together with the jobs below it.
+// branch is a job in a dependency tree together with the jobs that are displayed below it.
 type branch struct {
 	control.TreeNode
 	Condition string
@@ -189,8 +190,8 @@ type dependencyTree struct {
 	More                     bool // further branches were left out
 }
 
-// layoutTree converts a graph of jobs to nested lists of at most maxBranches branches in all. If a job occurs
-// several times, only its first occurrence has branches below it.
+// layoutTree converts a graph of jobs to nested lists. The lists contain at most maxBranches branches in all.
+// If a job occurs several times, only its first occurrence has branches below it.
 func layoutTree(t *control.TreeView) *dependencyTree {
 	result, remaining := &dependencyTree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -228,13 +229,14 @@ func layoutTree(t *control.TreeView) *dependencyTree {
 	return result
 }
 
-// These constants are the maximum depth of a tree on a page, and the maximum number of its branches.
+// These constants limit a dependency tree on a page: its depth, and the total number of its branches.
 const (
 	maxTreeDepth = 12
 	maxBranches  = 200
 )
 
-// readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it is the last attempt.
+// readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it returns those of
+// the last attempt.
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []line, err error) {
 	var o outputLines
 	n, bytes, dropped := maxShownLines, 0, false
@@ -257,8 +259,8 @@ func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt i
 	return lines, err
 }
 
-// These constants are the maximum number of output lines, and of their bytes, that a page has when it is
-// loaded.
+// These constants limit the output that a job's page contains when it is loaded: the number of lines, and
+// their total size in bytes.
 const (
 	maxShownLines = 200
 	maxShownBytes = 256 << 10

@@ -17,11 +17,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It replies
-// to an invalid line with an error, as JSON-RPC requires. The library would instead end the session together
-// with all calls in progress. lineReader passes on the first message even if it is invalid. The library then
-// ends the session. That is intended: a person has probably typed the message. lineReader is not safe for
-// concurrent use.
+// lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It
+// replies to an invalid line with an error, as JSON-RPC requires. The library would instead end the session
+// with all its calls. The first message is passed on even if it is invalid: a person has probably typed it, and
+// the library then ends the session. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader
@@ -113,8 +112,8 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string)
 
 var nullID = json.RawMessage("null")
 
-// checkMessage is like checkLine, for one message. Valid messages are the requests, notifications and responses
-// of JSON-RPC 2.0 whose parameters are an object, as MCP requires.
+// checkMessage is like checkLine, for one message. It accepts the requests, notifications and responses of
+// JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {

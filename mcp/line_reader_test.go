@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// A line that is not a JSON-RPC 2.0 message gets an error reply with the code -32600. The reply has the id of
-// the line if that id is valid (section 5 of the specification). The error text is from this package, and the
-// line does not reach the library.
+// A line that is not a JSON-RPC 2.0 message is not passed to the library. The client gets an error reply with
+// the code -32600, a text of this package, and the id of the line if that id is valid (section 5 of the
+// specification).
 func TestInvalidMessagesAreAnswered(t *testing.T) {
 	for _, c := range []struct{ line, id, why string }{
 		{`{"jsonrpc":"2.0","id":10}`, "10", "method: missing; add the name of a method"},
@@ -68,13 +68,13 @@ type errorReply struct {
 	}
 }
 
-// sendLine sends one line in a session that has already begun. It returns the reply, if there is one, and the
-// bytes that reach the library.
+// sendLine sends one line in a session that has already begun. It returns the error reply, if one is sent, and
+// the bytes that are passed to the library.
 func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, forwarded string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // otherwise the end of the input would wait for all answers
+	cancel() // otherwise the end of the input would wait for replies that no library sends
 	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, firstMessageRead: true,
 		allowsBatches: allowsBatches,
 		tracker:       newRequestTracker(), ctx: ctx}

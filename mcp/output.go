@@ -6,8 +6,7 @@ import (
 )
 
 // outputSchema returns the schema of a tool's structured result. It derives the schema from the results of the
-// API methods. Only the members that every abbreviated job has are required. The members error and code are
-// those of a failed call.
+// API methods. The members error and code describe the failure of a failed call.
 func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))
 	if t.jobListMember != "" {
@@ -20,7 +19,8 @@ func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties}
 }
 
-// jobListSchema returns the schema of a list of jobs. Members may be missing in an abbreviated job.
+// jobListSchema returns the schema of a list of jobs. Only id and state are required, because abbreviated jobs
+// omit others.
 func jobListSchema(results map[string]map[string]any) map[string]any {
 	jobs, _ := schemaMembers(results["list"])["jobs"].(map[string]any)
 	job, _ := jobs["items"].(map[string]any)

@@ -24,8 +24,8 @@ func (p outputQueue) Logs(
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// In the returned output, a line replaces missing bytes. If their stream is unknown, the output of both streams
-// has that line.
+// A line in the returned output says how many bytes are missing. If it is unknown which stream has lost them,
+// the line is in both streams.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &toolCall{api: outputQueue{pieces: []control.OutputPiece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},

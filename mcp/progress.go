@@ -33,28 +33,29 @@ func (r *progressReporter) report(ctx context.Context, done, total float64, mess
 		return
 	}
 	r.lastSent = done
-	// Ignore the error, because the reply to the call still follows.
+	// Ignore the error, because the client still gets the reply to its call.
 	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: r.progressToken, Progress: done, Total: total, Message: message,
 	})
 }
 
-// lastEventSeq returns the sequence number of the queue's last event. It returns nil if the client has requested no
-// progress notifications.
+// lastEventSeq returns the sequence number of the queue's last event, from which followProgress can start. It
+// returns nil if the client has requested no progress notifications.
 func (s *toolCall) lastEventSeq(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
 		return nil
 	}
 	status, err := s.api.Status(ctx, control.NoParams{})
 	if err != nil {
-		return nil // then only later events are reported
+		return nil // followProgress then reports only later events
 	}
 	return &status.LastEventSeq
 }
 
-// followProgress reports the progress of a job in percent until the caller calls the returned function. That function
-// returns once the last notification is sent. followProgress reads the events after the event sinceSeq; nil means
-// future events. It does nothing if the client has requested no progress notifications.
+// followProgress reports the progress of a job in percent until the caller calls stop. stop returns when the
+// last notification has been sent. sinceSeq is the number of an event: earlier progress is not reported. nil
+// means that only progress from now on is reported. followProgress does nothing if the client has requested no
+// progress notifications.
 func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSeq *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}

@@ -10,15 +10,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerTime is how long calls may continue to wait for jobs after the client has closed its input. The client
-// is then about to end, but a job may take hours. After lingerTime, the calls return as if their own time limit
-// had expired.
+// lingerTime limits how long calls wait for jobs after the client has closed its input. The client is then
+// about to exit, but a job may take hours. After lingerTime, the calls return as if their own time limit had
+// expired.
 const lingerTime = 5 * time.Second
 
-// requestTracker contains the requests that were read but not answered yet. A client may close the input right
-// after a request. At the end of the input, the library ends the session and all calls in progress. Therefore
-// lineReader reports the end of the input only when all requests are answered, or twice lingerTime after the
-// client has closed the input. A call that still waits for jobs then gets no reply.
+// requestTracker contains the requests of a client that have no reply yet. A client may close its input right
+// after a request. At the end of the input, the library ends the session and all calls. Therefore lineReader
+// reports the end only when all requests have a reply. But calls that wait for jobs delay it for at most twice
+// lingerTime. After that, they get no reply.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc
@@ -68,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waitsForEnd && t.name == toolParams.Name })
 }
 
-// removeAnswered removes the requests to which the replies in a line belong.
+// removeAnswered removes the requests that a line of replies answers.
 func (t *requestTracker) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// The end of the input is delayed until all requests are answered. Calls that wait for jobs must stop waiting
-// after lingerTime. They then have another lingerTime to reply.
+// The end of the input is reported to the library only when all requests are answered. Calls that wait for jobs
+// must stop waiting after lingerTime. If they have not replied another lingerTime later, the end is reported
+// without them.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 	}
-	const answerAfter = time.Minute // delay of the reply to the call that waits for no job
+	const answerAfter = time.Minute // delay of the reply to a call that does not wait for jobs
 	for _, c := range []struct {
 		name  string
 		lines []string

@@ -13,7 +13,7 @@ var (
 	waitBounds   = map[string]any{"maximum": maxWait.Seconds()}
 )
 
-// withBounds returns a copy of the schema of a parameter in which bounds were added or replaced.
+// withBounds returns a copy of a parameter's schema with additional bounds, which replace existing ones.
 func withBounds(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
@@ -41,7 +41,8 @@ func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[st
 	}
 	maps.Copy(properties, t.extraParams)
 	s["properties"] = properties
-	// Clients reject allOf at the top level of a tool's schema, but accept it inside a condition.
+	// Clients reject allOf at the top level of a tool's schema. So move it into "then" of a condition that is
+	// always true.
 	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
 		s["if"], s["then"] = typeSchema("object"), map[string]any{"allOf": all}
@@ -49,10 +50,10 @@ func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[st
 	return s
 }
 
-// hiddenParams returns the parameters of the tool's method that the tool does not accept. The parameter
-// allUsers has the same meaning as in argumentSchema.
+// hiddenParams returns the parameters of the tool's method that the tool does not accept. Unless allUsers is
+// true, these include the parameter that selects jobs of other users.
 func (t *tool) hiddenParams(allUsers bool) []string {
-	if allUsers || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
+	if allUsers || t.method == "enqueue" { // in enqueue, the parameter user means the account that runs the job
 		return t.omitParams
 	}
 	return append([]string{userParam}, t.omitParams...)

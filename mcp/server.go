@@ -33,13 +33,13 @@ type Options struct {
 	Explain func(error) error
 }
 
-// descriptions has the lines NAME: DESCRIPTION for each tool. The line "instructions" describes all tools
-// together to the client.
+// descriptions contains one line NAME: DESCRIPTION for each tool. The line named "instructions" describes all
+// tools together to the client.
 //
 //go:embed descriptions.txt
 var descriptions string
 
-// description returns the DESCRIPTION of a NAME in descriptions.
+// description returns the description with the given name from the text descriptions.
 func description(name string) string {
 	_, text, _ := strings.Cut("\n"+descriptions, "\n"+name+": ")
 	text, _, _ = strings.Cut(text, "\n")
@@ -47,8 +47,8 @@ func description(name string) string {
 }
 
 // Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It
-// may process several requests at the same time. Each request gets its own client from the function connect. That
-// client is closed at the end of the request, so cancelling a wait does not interrupt other requests.
+// may process several requests at the same time. For each request it calls connect and uses its own client of
+// the service, which it closes after the request. So cancelling one request does not interrupt others.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
@@ -130,7 +130,8 @@ func (s *toolCall) run(ctx context.Context, t *tool, raw json.RawMessage) *mcp.C
 	return toolResult(answer, err != nil)
 }
 
-// toolResult returns the result of a tool that contains the answer. isError says that the answer is an error.
+// toolResult returns a tool's result with the given answer. isError marks the answer as the error of a failed
+// call.
 func toolResult(answer any, isError bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -181,8 +182,8 @@ func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
 	return err
 }
 
-// enqueuedJobError returns an error about a job that was enqueued before err occurred. format gets the job's id
-// and err. If the job no longer exists, the error says only that.
+// enqueuedJobError returns the error for a call that enqueued a job and then failed with err. format contains
+// verbs for the job's id and err. If the job no longer exists, the error says only that.
 func enqueuedJobError(id control.JobID, err error, format string) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return queue.Errorf(queue.CodeNotFound, "job %s was enqueued, but has been removed since then", id)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The error of a tool contains the service's error code and the whole text, of which the service's text is only a
-// part. With that part alone, an agent would not learn that its job is enqueued, and would enqueue it again.
+// The error of a tool contains the service's error code and the complete text, which says that the job is
+// enqueued. Without that part, an agent would enqueue its job again.
 func TestErrorOfAToolKeepsItsText(t *testing.T) {
 	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
 	failing := &tool{call: func(*toolCall, context.Context, arguments) (any, error) {

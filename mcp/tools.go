@@ -39,8 +39,7 @@ type tool struct {
 	method      string         // method whose parameters the tool has
 	omitParams  []string       // parameters of the method that the tool does not have
 	extraParams map[string]any // schemas of further parameters of the tool
-	// bounds contains bounds of parameters that are stricter than those in the method's schema. They replace
-	// the bounds in that schema.
+	// bounds contains stricter bounds of parameters. They replace the bounds in the method's schema.
 	bounds        map[string]any
 	writes        bool // the tool changes something
 	isDestructive bool // the changes cannot be undone
@@ -143,7 +142,7 @@ func checkWait(name string, d time.Duration) error {
 	return nil
 }
 
-// list implements the tool list. The methods from show to runAndWait implement the other tools.
+// list implements the tool list. The methods below, up to runAndWait, implement the other tools.
 func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ParseParams[control.List](a.raw)
 	if err != nil {
@@ -170,9 +169,8 @@ func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. The function jobIDOf returns the job's id from them.
-// readOwnJobParams returns an error if another user has enqueued the job. With Options.AllUsers, it accepts all
-// jobs.
+// readOwnJobParams decodes parameters that name one job. jobIDOf returns the id of the job in these parameters.
+// readOwnJobParams returns an error if another user has enqueued the job, unless Options.AllUsers is set.
 func readOwnJobParams[P any](s *toolCall, ctx context.Context, a arguments, jobIDOf func(*P) control.JobID) (p P,
 	err error) {
 	if p, err = control.ParseParams[P](a.raw); err == nil {
@@ -215,8 +213,8 @@ func (s *toolCall) logs(ctx context.Context, a arguments) (any, error) {
 	return s.readOutput(ctx, p)
 }
 
-// readOutput returns the end of both output streams of a job. Where bytes are missing, a line in the output says
-// so.
+// readOutput returns the last lines of stdout and stderr of a job. Where bytes are missing, it inserts a line
+// that says so.
 func (s *toolCall) readOutput(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
@@ -378,8 +376,8 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// callOnSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
-// selectionOf returns the part of the method's parameters that selects the jobs.
+// callOnSelection returns the function of a tool that calls a method for several jobs, but only for jobs of the
+// caller. selectionOf returns the field of the method's parameters that selects the jobs.
 func callOnSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
 	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a arguments) (any, error) {
 	return func(s *toolCall, ctx context.Context, a arguments) (any, error) {
@@ -394,8 +392,8 @@ func callOnSelection[P any](method func(api, context.Context, P) (control.BulkRe
 	}
 }
 
-// limitToOwnJobs limits a selection to the jobs of the caller. With Options.AllUsers, it only limits the number
-// of ids.
+// limitToOwnJobs makes a selection select only jobs of the caller, unless Options.AllUsers is set. It returns
+// an error if the selection contains too many ids.
 func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Selection) (err error) {
 	ids := selection.AllIDs()
 	if len(ids) > maxCallJobIDs {
@@ -435,8 +433,8 @@ func (s *toolCall) abbreviateJob(j *control.Job) map[string]any {
 	return short
 }
 
-// setMember adds a member to an object if its value is not empty. It truncates long commands, errors and list
-// entries.
+// setMember adds a member to an object unless the value is empty. It truncates long commands, long errors and
+// the entries of lists.
 func setMember(object map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:

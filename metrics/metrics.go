@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues limits how many queues get their own label. Paused queues and queues with a limit always get one.
-// So do the queues that the store's statistics list by name, because a counter would decrease if their counts
-// moved to another label. All other queues share the label OtherQueues. See docs/decisions/0086.
+// MaxQueues limits how many queues get their own label; the others share the label OtherQueues. Paused queues
+// and queues with a concurrency limit always get their own label. So do queues that the store's statistics list
+// by name: if their counts moved to another label, a counter would decrease. See docs/decisions/0086.
 const (
 	MaxQueues   = 100
 	OtherQueues = "(others)"
@@ -30,7 +30,7 @@ type API interface {
 	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 }
 
-// Registry returns a registry with the current metrics of a queue. The metrics contain what the user of api may
+// Registry returns a registry with the current metrics of a queue, limited to the data that the user of api may
 // see.
 func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.NoParams{})
@@ -107,7 +107,7 @@ type collector struct {
 	queues map[string]*queueMetrics
 }
 
-// ensureQueue returns the values of a queue. For a new queue, it adds zero values.
+// ensureQueue returns the values of a queue. If the collector has no values for the queue, it adds zeros.
 func (c *collector) ensureQueue(name string) *queueMetrics {
 	q := c.queues[name]
 	if q == nil {
@@ -117,7 +117,8 @@ func (c *collector) ensureQueue(name string) *queueMetrics {
 	return q
 }
 
-// addState adds the state of a queue. If the queue gets no label, it adds the state to OtherQueues.
+// addState adds the state of a queue. Queues beyond MaxQueues are added to OtherQueues, unless they get their
+// own label.
 func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.ensureQueue(OtherQueues)
@@ -162,8 +163,8 @@ var (
 	runTimesDesc = newDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
-// Describe implements prometheus.Collector. It lists the metrics itself, without calling Collect. So the
-// registry notices if Collect reports a metric that is not listed.
+// Describe implements prometheus.Collector. It lists the metrics explicitly and does not call Collect. So the
+// registry notices a metric that Collect reports but that is missing here.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildDesc, startedDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
@@ -230,8 +231,8 @@ type nativeHistogram struct {
 // Desc implements prometheus.Metric.
 func (n *nativeHistogram) Desc() *prometheus.Desc { return n.desc }
 
-// The histograms of the store have schema 1: bucket i ends at 2^(i/2) seconds. The classic buckets
-// are every fourth of these buckets, from 1 ms to 12 days.
+// The store counts durations in a histogram of schema 1: bucket i ends at 2^(i/2) seconds. The classic
+// histogram has every fourth of these buckets, from 1 ms to 12 days.
 const (
 	histogramSchema    = 1
 	firstClassicBucket = -20

@@ -86,7 +86,7 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// If a page of queues cannot be read, no metrics are written, because they would be incomplete.
+// If one page of queues cannot be read, WriteText writes nothing, because the metrics would be incomplete.
 func TestMetricsFailIfAPageFails(t *testing.T) {
 	var text strings.Builder
 	away := errors.New("away")

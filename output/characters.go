@@ -2,9 +2,8 @@ package output
 
 import "unicode/utf8"
 
-// TrailingPartial returns how many bytes at the end of a text are the beginning of a UTF-8 character whose
-// other bytes are missing. It returns 0 to 3. If no further bytes could complete the character, it returns
-// 0.
+// TrailingPartial returns how many bytes, at most 3, at the end of a text begin a UTF-8 character whose other
+// bytes are missing. It returns 0 if no further bytes could complete a character.
 func TrailingPartial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -17,9 +16,9 @@ func TrailingPartial(text []byte) int {
 	return 0
 }
 
-// LeadingPartial returns how many bytes at the beginning of a text are the end of a UTF-8 character whose
-// first bytes are missing. It returns 0 to 3. If there are more such bytes than one character can have, the
-// text is not UTF-8, and LeadingPartial returns 0.
+// LeadingPartial returns how many bytes, at most 3, at the beginning of a text end a UTF-8 character whose
+// first bytes are missing. It returns 0 if more such bytes follow each other than a character can have, because
+// the text is then not UTF-8.
 func LeadingPartial(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
@@ -41,9 +40,9 @@ func Tail(text []byte, maxBytes int) []byte {
 	return text[excess+LeadingPartial(text[excess:]):]
 }
 
-// completeCharacters returns the bytes that the log can keep now: those that earlier calls have held back,
-// followed by p. If the last character is incomplete, completeCharacters holds its bytes back until the
-// rest of the character is read. So a piece of UTF-8 text always ends between two characters.
+// completeCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text ends
+// between two characters. These are the bytes that the last call has held back, followed by p. If the last
+// character of p is incomplete, its bytes are held back until the rest arrives.
 func (st *stream) completeCharacters(p []byte) []byte {
 	if len(st.incompleteChar) > 0 {
 		p = append(st.incompleteChar, p...)
@@ -56,15 +55,15 @@ func (st *stream) completeCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endHead ends the first half of a stream at a position between two characters. It adds the unused capacity of
-// the first half to the last half.
+// endHead ends the first half of a stream at a position between two characters. The last half gets the capacity
+// that the first half does not use.
 func (st *stream) endHead(endPosition int64) {
 	st.tail.region.capacity += st.head.region.capacity - endPosition
 	st.head.region.capacity, st.tail.startPosition = endPosition, endPosition
 }
 
-// alignTail makes the last half of a stream begin with a complete character. If the first bytes of a
-// character were dropped, alignTail also drops its other bytes. The caller holds mu.
+// alignTail makes the last half of a stream begin with a complete character. If the first bytes of a character
+// were dropped because the log is full, it also drops the rest of that character. The caller holds mu.
 func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.position == st.tail.startPosition || p.position == st.alignedStart {
@@ -77,8 +76,8 @@ func (l *Log) alignTail(st *stream) {
 	}
 }
 
-// continuationBytes returns how many bytes from the position pos on belong to a character that begins before
-// pos. The piece p of the half h contains pos. The caller holds mu.
+// continuationBytes returns how many bytes from pos on belong to a character that begins before pos. The half h
+// has stored them in the piece p. The caller holds mu.
 func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
 	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {

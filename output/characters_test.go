@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// If a character is read in two parts, one piece of the log contains the complete character: while the
-// attempt runs, in a result, and in a file.
+// The bytes of a character may be read in two parts. The log then stores the complete character in one piece.
+// This holds while the attempt runs, in a database row, and in a file.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -47,14 +47,14 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 	}
 }
 
-// decodeInline returns all chunks of a log in the form that is stored in a database row.
+// decodeInline decodes a log in the form that is stored in a database row.
 func decodeInline(raw []byte) (chunks []output.Chunk, err error) {
 	err = output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// If a UTF-8 text exceeds the limit, the kept parts end and begin between two characters, and the gap has
-// the exact size. A text within the limit is kept completely.
+// If a UTF-8 text exceeds the limit of the log, the kept parts end and begin between two characters, and the
+// gap between them has the exact size. A text within the limit is kept completely.
 func TestLimitCutsBetweenCharacters(t *testing.T) {
 	for _, c := range []struct {
 		limit    int64
@@ -88,8 +88,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as dropped.
-// This does not depend on the sizes of writes and reads or on the limit.
+// If the output is UTF-8, each piece of the log is UTF-8, and every byte is either kept or counted as dropped.
+// This holds for any sizes of writes and reads and for any limit of the log.
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -157,7 +157,7 @@ func TestEndBeginsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If a secret is masked, the text around it stays UTF-8, even if the text arrives byte by byte.
+// Masking a secret does not split the characters around it, even if the text arrives byte by byte.
 func TestMaskedTextStaysText(t *testing.T) {
 	l := output.New(1<<20, createFileIn(t.TempDir()))
 	l.SetMaskedTexts([][]byte{[]byte("gehëim")})

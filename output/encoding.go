@@ -8,10 +8,9 @@ import (
 )
 
 // An encoded log in a database row is a list of records. A record begins with one byte: the number of the
-// stream, plus gapBit if the record is a gap. A zigzag varint (milliseconds since the previous record) and
-// a varint (length) follow. If the record is not a gap, the data follows. If the gap consists of damaged
-// bytes, damageBit is set too, and a varint at the end contains the number of bytes of the stream before
-// the gap.
+// stream, plus gapBit if the record is a gap. Two varints follow: the milliseconds since the previous record
+// (zigzag) and the length. Then follows the data, if the record is not a gap. If damage has caused the gap,
+// damageBit is set too, and another varint contains the number of bytes of the stream before the gap.
 const (
 	gapBit    = 0x80
 	damageBit = 0x20
@@ -43,10 +42,10 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead encodes about the first maxBytes bytes that the log keeps. For the rest of each stream, it encodes
-// a gap. keptBytes is the number of bytes of output in the result.
+// EncodeHead encodes about the first maxBytes bytes that the log keeps, and a gap for the rest of each stream.
+// keptBytes is the number of bytes of output in the result.
 func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
-	// Ignore the error, because the gaps below include bytes that cannot be read.
+	// Ignore the error: bytes that cannot be read are counted in the gaps below.
 	chunks, next, _, _ := l.Read(Cursor{}, maxBytes)
 	for _, c := range chunks {
 		keptBytes += int64(len(c.Data))
@@ -62,8 +61,8 @@ func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
 	return b, keptBytes
 }
 
-// AppendChunks appends chunks to b as records. A record contains the time since the previous chunk, so the caller
-// passes the time of the chunk before the first one. The results are the extended b and the time of the last
+// AppendChunks appends chunks to b as records, and returns the extended b and the time of the last chunk.
+// lastTime is the time of the chunk before the first one, because a record contains the time since the previous
 // chunk.
 func AppendChunks(b []byte, lastTime int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {

@@ -10,22 +10,22 @@ import (
 )
 
 // extent is a range of a region's bytes in the file, with one checksum (CRC-32C). A write extends the last
-// extent up to extentBytes and then begins a new one. A read checks whole extents, so an extent that
-// contains kept bytes must not be partly overwritten. For this reason, the file has space for one more
-// extent than the capacity of the region.
+// extent up to extentBytes and then begins a new one.
+//
+// A read checks whole extents. So while a byte of an extent is kept, none of its bytes may be overwritten.
+// Therefore the file has space for one extent more than the region's capacity.
 type extent struct {
 	offset    int64 // offset in the region; it keeps growing, although the region is a ring
 	byteCount int64
 	checksum  uint32 // CRC-32C of these bytes
 }
 
-// extentBytes is the maximum size of an extent. If one byte is damaged, at most this number of bytes is
-// lost. The output file of an ended attempt has the same maximum, recordBytes. Each extent takes 24 bytes
-// of memory.
+// extentBytes is the maximum size of an extent, and so the number of bytes that one damaged byte can cost. It
+// equals the maximum in the output file of an ended attempt, recordBytes. Each extent takes 24 bytes of memory.
 const extentBytes = recordBytes
 
-// checkedExtent contains the bytes of the extent that was checked last. So an extent that is read in several
-// small parts is checked only once.
+// checkedExtent caches the bytes of the extent that was checked last, so that several small reads from one
+// extent check it only once.
 type checkedExtent struct {
 	region *region
 	extent extent
@@ -97,8 +97,8 @@ func (s *blockStore) readFile(r *region, offset int64, p []byte) (n int, err err
 	return n, nil
 }
 
-// damagedBytes returns how many of n bytes count as damaged if the first of them, at the given offset, is
-// damaged: those in the same extent as the first byte, or all n if no extent contains it.
+// damagedBytes returns how many of the n bytes at an offset to report as damaged if the first of them is
+// damaged: those in the extent of that byte, or all n if the byte is in no extent.
 func (r *region) damagedBytes(offset, n int64) int64 {
 	if i := r.extentAfter(offset) - 1; i >= 0 && offset < r.extents[i].offset+r.extents[i].byteCount {
 		return min(n, r.extents[i].offset+r.extents[i].byteCount-offset)

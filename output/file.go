@@ -29,7 +29,7 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 // ErrDamaged means that an output file is damaged or was cut.
 var ErrDamaged = errors.New("the output file is damaged")
 
-// header is the header of a record in a file: everything except the data.
+// header is a record in a file without its data.
 type header struct {
 	Chunk                    // the chunk of the record, without Data
 	prevRecordDistance int64 // distance in bytes to the stream's previous record; 0 for its first record
@@ -54,8 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			// Write nothing for damaged bytes. Readers see that they are missing by the position of the next record
-			// or by the trailer.
+			// Write nothing for damaged bytes. Readers see from the position of the next record, or from the
+			// trailer, how many bytes are missing.
 			if c.DamagedBytes > 0 {
 				t.printedBytes[c.Stream] += c.DamagedBytes
 				continue
@@ -80,7 +80,7 @@ func (l *Log) EncodeTo(w io.Writer) error {
 }
 
 // appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file.
-// For prevRecordDistance and position, see header.
+// prevRecordDistance and position are fields of header.
 func appendFileRecord(b []byte, offset, prevRecordDistance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit
@@ -96,7 +96,7 @@ func appendFileRecord(b []byte, offset, prevRecordDistance, position int64, c *C
 	return append(b, c.Data...)
 }
 
-// checksumAt returns the checksum of the bytes b together with their offset in the file.
+// checksumAt returns a checksum of an offset in the file and of the bytes b at that offset.
 func checksumAt(offset int64, b []byte) uint32 {
 	var encoded [8]byte
 	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
@@ -162,8 +162,8 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
-// DecodeFile passes every chunk of a file, in order, to handleChunk. The file had fileBytes bytes when it was
-// written. For damaged or missing bytes, DecodeFile passes on a chunk that contains their number.
+// DecodeFile passes every chunk of a file, in order, to handleChunk. fileBytes is the size that the file had
+// when it was written. For damaged or missing bytes, DecodeFile passes a chunk with their number.
 func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) error {
 	d := &fileReader{bufferedReader: bufferedReader{r: r, fileBytes: fileBytes, readAheadBytes: readAheadBytes},
 		handleChunk: handleChunk}
@@ -191,14 +191,14 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 type fileReader struct {
 	bufferedReader
 	handleChunk   func(Chunk) error
-	emittedBytes  [2]int64 // by stream: number of bytes that were passed on, as data or as gaps
+	emittedBytes  [2]int64 // by stream: number of bytes passed to handleChunk, as data or as gaps
 	printedBytes  [2]int64 // by stream: number of bytes up to the end of the last record with a valid header
-	lastChunkTime [2]int64 // by stream: time of the last chunk that was passed on
+	lastChunkTime [2]int64 // by stream: time of the last chunk passed to handleChunk
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
 
-// nextHeader reads the header at an offset and checks that it fits the records before it. It returns
-// ErrDamaged if there is no such header.
+// nextHeader reads the header at an offset. It returns ErrDamaged if there is no valid header, or if the header
+// does not fit the file and the records before it.
 func (d *fileReader) nextHeader(offset int64) (header, error) {
 	h, err := d.readHeader(offset)
 	if err == nil && (h.position < d.printedBytes[h.Stream] || offset+h.headerBytes+h.dataBytes > d.fileBytes) {
@@ -207,9 +207,9 @@ func (d *fileReader) nextHeader(offset int64) (header, error) {
 	return h, err
 }
 
-// emitRecord passes on the chunk of a record. If bytes of the stream are missing before the record, it
-// first passes on a gap for them. It skips a record with damaged data, so that these bytes are missing
-// before the next record.
+// emitRecord passes the chunk of a record to handleChunk, after a gap if bytes of the stream are missing before
+// the record. If the record's data is damaged, emitRecord passes nothing. The next record of the stream then
+// has a gap before it.
 func (d *fileReader) emitRecord(h *header, offset int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
@@ -231,8 +231,7 @@ func (d *fileReader) emitRecord(h *header, offset int64) error {
 	return d.handleChunk(c)
 }
 
-// emitMissing passes on a gap for the bytes of a stream that are missing before a position. gapTime is
-// the time of the gap.
+// emitMissing passes a gap to handleChunk for the bytes of a stream that are missing before a position.
 func (d *fileReader) emitMissing(s Stream, gapTime, position int64) error {
 	n := position - d.emittedBytes[s]
 	if n <= 0 {
@@ -243,15 +242,15 @@ func (d *fileReader) emitMissing(s Stream, gapTime, position int64) error {
 	return d.handleChunk(c)
 }
 
-// emitMissingAtEnd passes on a gap for each stream whose last bytes are missing.
+// emitMissingAtEnd passes a gap to handleChunk for each stream whose last bytes are missing.
 func (d *fileReader) emitMissingAtEnd(t trailer) error {
 	return errors.Join(d.emitMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]),
 		d.emitMissing(Stderr, d.lastChunkTime[1], t.printedBytes[1]))
 }
 
-// emitUnknownLoss passes on gaps for what is missing in a file without a trailer. The last invalidBytes
-// bytes of the file contain no valid record, so it is unknown to which stream they belong. The same is true for
-// bytes that were skipped earlier, if no later record of their stream exists.
+// emitUnknownLoss passes gaps to handleChunk for the bytes that are missing in a file without a trailer. The
+// last invalidBytes bytes of the file contain no valid record, so it is unknown which stream has lost them. The
+// same holds for bytes that were skipped earlier, if no later record of their stream exists.
 func (d *fileReader) emitUnknownLoss(invalidBytes int64) error {
 	if err := d.emitMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
 		return err
@@ -266,7 +265,7 @@ func (d *fileReader) emitUnknownLoss(invalidBytes int64) error {
 	})
 }
 
-// findRecord returns the offset of the first valid record or trailer at or after this offset. It returns
+// findRecord returns the offset of the first valid record or trailer at or after an offset. It returns
 // ErrDamaged if it finds neither.
 func (d *fileReader) findRecord(offset int64) (int64, error) {
 	for ; ; offset++ {
@@ -288,7 +287,7 @@ func (d *fileReader) findRecord(offset int64) (int64, error) {
 	}
 }
 
-// readHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
+// readHeader reads the header of a record at an offset. It returns ErrDamaged if no valid header is there.
 func (w *bufferedReader) readHeader(offset int64) (header, error) {
 	b, err := w.readUpTo(offset, maxHeaderBytes)
 	if err != nil {
@@ -300,7 +299,7 @@ func (w *bufferedReader) readHeader(offset int64) (header, error) {
 	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, offset)
 }
 
-// readTrailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
+// readTrailer reads the trailer at an offset. It returns ErrDamaged if no valid trailer is there.
 func (w *bufferedReader) readTrailer(offset int64) (trailer, error) {
 	if offset+int64(trailerBytes) != w.fileBytes {
 		return trailer{}, ErrDamaged
@@ -315,8 +314,8 @@ func (w *bufferedReader) readTrailer(offset int64) (trailer, error) {
 	return trailer{}, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
 }
 
-// CheckFile checks a file that had fileBytes bytes when it was written. It returns the number of bytes of output
-// that are damaged or lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
+// CheckFile checks a file and returns how many bytes of output are damaged or lost. fileBytes is the size that
+// the file had when it was written. If only the trailer is damaged, CheckFile returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, fileBytes int64) (damagedBytes int64, err error) {
 	err = DecodeFile(r, fileBytes, func(c Chunk) error {
 		damagedBytes += c.DamagedBytes

@@ -18,8 +18,8 @@ const (
 	Stderr Stream = 1
 )
 
-// MaxMemoryBytes is the maximum number of bytes that a log keeps in memory. A larger log is kept in a file.
-// MaxMemoryBytes is also the maximum size of an output that is stored in an attempt's result.
+// MaxMemoryBytes is the largest size of a log in memory, in bytes. A larger log is kept in a file. It is also
+// the largest output that is stored in the database row of an attempt.
 const MaxMemoryBytes = 64 << 10
 
 // Chunk is a part of one stream. A chunk without Data is a gap: it represents DroppedBytes bytes of the stream
@@ -32,9 +32,9 @@ type Chunk struct {
 	DamagedBytes int64
 	Offset       int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
-	// StreamUnknown means that the damaged bytes may belong to either stream or to both. Stream is then
-	// Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and Time is the time of
-	// the previous chunk.
+	// StreamUnknown means that the damaged bytes may belong to either stream or to both. Stream is then Stdout,
+	// and cursors count the bytes as bytes of Stdout. Offset is meaningless. Time is the time of the previous
+	// chunk.
 	StreamUnknown bool
 }
 
@@ -55,18 +55,21 @@ func (c Chunk) WithoutFirst(n int64) Chunk {
 	return c
 }
 
-// Cursor contains the position of a reader in each stream, indexed by Stream. A position is the number of bytes
-// that were written before it, including bytes that were not kept. A negative position counts back from the end
-// of the stream.
+// Cursor is the position of a reader in each stream, indexed by Stream. A position is a number of bytes since
+// the beginning of the stream, including bytes that were not kept. A negative position counts back from the
+// end.
 type Cursor [2]int64
 
-// Log captures the output of one attempt. Of each stream, it keeps the first bytes, up to half of the
-// limit, and the last bytes, up to the other half. It also keeps the order in which the bytes of the two
-// streams arrived. If the streams alternate very often, this order is only approximate, because the exact
-// order would take more memory than the output. The methods are safe for concurrent use.
+// Log captures the output of one attempt. If a stream has more bytes than the limit, Log keeps its first bytes,
+// up to half of the limit, and its last bytes, up to the other half.
+//
+// Log also keeps the order in which the bytes of the two streams arrived. If the streams alternate very often,
+// that order is only approximate, because the exact order would take more memory than the output.
+//
+// The methods may be called concurrently.
 type Log struct {
-	// maxPieceCount is the maximum number of pieces in the first halves of both streams together. The last halves
-	// have the same maximum.
+	// maxPieceCount is the maximum number of pieces (see pieces.go) in the first halves of both streams
+	// together. The last halves have the same maximum.
 	maxPieceCount int
 
 	mu           sync.Mutex
@@ -81,10 +84,10 @@ type Log struct {
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	writtenBytes   int64  // number of bytes written until now, without those in incompleteChar
+	writtenBytes   int64  // number of bytes written, without those in incompleteChar
 	incompleteChar []byte // first bytes of a character whose other bytes have not been read yet
-	// alignedStart is the position at which the last half began after the last alignTail. A complete character
-	// begins there.
+	// alignedStart is the position at which alignTail last found a complete character at the beginning of the
+	// last half.
 	alignedStart int64
 	head, tail   streamHalf
 }
@@ -113,9 +116,9 @@ func New(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of the bytes p. readTime is the time at which they were read, in milliseconds since
-// 1970. Bytes that cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this
-// character only after its other bytes were added or the log was closed.
+// Append adds a copy of the bytes p, which were read at readTime (milliseconds since 1970). Bytes that cannot
+// be stored count as dropped. If p ends within a UTF-8 character, readers get the character only after its
+// other bytes are added or the log is closed.
 func (l *Log) Append(s Stream, readTime int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +131,8 @@ func (l *Log) Append(s Stream, readTime int64, p []byte) {
 	l.storeWithinLimit(s, readTime, l.streams[s].completeCharacters(p))
 }
 
-// storeWithinLimit stores bytes that end between two characters. The caller holds mu.
+// storeWithinLimit stores bytes and drops what exceeds the limit. p ends between two characters. The caller
+// holds mu.
 func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	if len(p) == 0 {
 		return
@@ -142,7 +146,7 @@ func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 		l.addPiece(s, &st.head, readTime, p[:n])
 		p = p[n:]
 	}
-	// If p is longer than the last half, only the last bytes of p can be kept, so drop the others.
+	// If p is longer than the last half, only the last bytes of p can be kept. Drop the bytes before them.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
 		excess += int64(LeadingPartial(p[excess:]))
 		st.writtenBytes += excess
@@ -155,8 +159,8 @@ func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	l.wakeReaders()
 }
 
-// addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes cannot be
-// stored, they leave a gap.
+// addPiece stores bytes in a half: it extends the half's last piece or adds a new one. Bytes that cannot be
+// stored leave a gap.
 func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
@@ -182,11 +186,12 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 	l.pieceCount++
 }
 
-// Bytes are added to the last piece of their stream if they arrive within joinWithinMillis after it and no
-// bytes of the other stream have arrived in between. Otherwise they form a new piece. When more than half
-// of the possible pieces exist, bytes of the other stream no longer matter, and the allowed time grows with
-// each further piece. When all possible pieces exist, all further bytes are added to the last piece of
-// their stream.
+// New bytes extend the last piece of their stream if they arrive within joinWithinMillis after it, and if no
+// bytes of the other stream have arrived in between. Otherwise they form a new piece.
+//
+// To limit the number of pieces, these conditions are relaxed when more than half of the possible pieces exist:
+// bytes of the other stream no longer matter, and the allowed time grows with each further piece. When all
+// possible pieces exist, new bytes always extend a piece.
 const (
 	joinWithinMillis = 10
 	maxDoublings     = 8    // maximum number of times that joinWithinMillis is doubled
@@ -195,8 +200,8 @@ const (
 	maxPieces        = 8192 // largest maxPieceCount
 )
 
-// joinsPiece reports whether new bytes, read at readTime, must be added to lastPiece, the last piece of their
-// stream. piecesInUse is the current number of pieces.
+// joinsPiece reports whether new bytes, read at readTime, extend lastPiece, the last piece of their stream.
+// piecesInUse is the number of existing pieces.
 func (l *Log) joinsPiece(lastPiece *piece, readTime int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -210,7 +215,7 @@ func (l *Log) joinsPiece(lastPiece *piece, readTime int64, piecesInUse int) bool
 	return lastPiece.number == l.pieceCount-1 && readTime-lastPiece.time < joinWithinMillis
 }
 
-// dropBefore drops the bytes before a position from the half.
+// dropBefore drops the bytes of the half that are before a position in the stream.
 func (h *streamHalf) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()
@@ -226,11 +231,12 @@ func (h *streamHalf) dropBefore(position int64) {
 	}
 }
 
-// ErrDiscarded is the error of Log.Read after Log.Discard.
+// ErrDiscarded is the error that Log.Read returns after a call of Log.Discard.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns chunks with about maxBytes bytes in total, from the cursor c on, and the cursor for the next
-// Read. done means that no chunks will follow. Chunks of UTF-8 text begin and end between two characters.
+// Read returns about maxBytes bytes of output after the cursor c, as chunks, and the cursor for the next Read.
+// done means that the log is closed and has no further chunks. Chunks of UTF-8 text begin and end between two
+// characters.
 func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -292,7 +298,7 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // add a gap for bytes at the end that could not be stored
+	for s := range l.streams { // for each stream, add a gap for bytes at its end that could not be stored
 		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.isClosed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
@@ -301,8 +307,8 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 	return chunks, next, l.isClosed, nil
 }
 
-// resolvePosition converts the position of a cursor in one stream to a position that is not negative. If the
-// last half begins with the rest of a cut character, resolvePosition first drops this rest. The caller holds mu.
+// resolvePosition converts the position of a cursor in one stream to a position that is not negative. It first
+// calls alignTail, so that a reader does not get a part of a character. The caller holds mu.
 func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	if l.isDiscarded {
 		return max(0, cursorPosition)
@@ -320,7 +326,7 @@ func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	return cursorPosition
 }
 
-// maxBytesAfter returns an upper bound for the number of bytes after a cursor. The caller holds mu.
+// maxBytesAfter returns the number of kept bytes after a cursor, or a larger number. The caller holds mu.
 func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -329,8 +335,8 @@ func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	return n
 }
 
-// takeOldestPiece removes and returns the oldest of the remaining pieces, with its stream and half. It returns a
-// nil piece if none remain.
+// takeOldestPiece removes the piece that arrived first from the lists. It returns the piece with its stream and
+// half, or a nil piece if the lists are empty.
 func (l *Log) takeOldestPiece(unreadPieces *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
 	var oldestList *[]piece
 	for i := range unreadPieces {
@@ -363,7 +369,7 @@ func (l *Log) ChangeSignal() <-chan struct{} {
 	return signal
 }
 
-// Close completes the log after all output was added. Later calls of Append have no effect.
+// Close marks the log as complete. Call it after all output is added; later calls of Append have no effect.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,8 +383,8 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes that are held back: those of an incomplete character, and those that
-// may begin a secret text. Call it when no more bytes follow.
+// flushIncomplete returns the bytes that were held back, because they are a part of a character or may begin a
+// secret. Call it when no more bytes follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incompleteChar
@@ -411,7 +417,7 @@ func (l *Log) Discard() {
 	l.wakeReaders()
 }
 
-// DroppedBytes returns the number of bytes of both streams that were written but are not kept.
+// DroppedBytes returns how many bytes of both streams together were written but are not kept.
 func (l *Log) DroppedBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -422,7 +428,7 @@ func (l *Log) DroppedBytes() int64 {
 	return n
 }
 
-// KeptBytes returns the number of bytes of both streams that are kept.
+// KeptBytes returns how many bytes of both streams together are kept.
 func (l *Log) KeptBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,9 +48,8 @@ func streamTexts(chunks []output.Chunk) (s [2]string) {
 	return s
 }
 
-// Of each stream, the log keeps the first bytes, up to half of the limit, and the last bytes, up to the
-// other half. The gap between them has the exact size, regardless of how the output was divided into
-// writes.
+// A log keeps the first bytes of each stream, up to half of the limit, and the last bytes, up to the other
+// half. The gap between them has the exact size, whatever the sizes of the writes are.
 func TestHeadAndTailAreKept(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -81,7 +80,7 @@ func TestHeadAndTailAreKept(t *testing.T) {
 	}
 }
 
-// The pieces of both streams are read in the order in which they arrived.
+// Reading returns the output of both streams in the order in which it arrived.
 func TestOrderOfBothStreams(t *testing.T) {
 	l := output.New(1<<20, createFileIn(t.TempDir()))
 	var want []string
@@ -138,8 +137,8 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 }
 
-// After Discard, Read returns ErrDiscarded and not a gap. The bytes are not lost, because they were
-// stored elsewhere before Discard.
+// After Discard, Read returns ErrDiscarded and not a gap. A gap would mean that output is lost, but the output
+// was stored elsewhere before Discard.
 func TestReadOfDiscardedLogFails(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -192,9 +191,8 @@ func (m *logModel) keepsByte(stream, pos int) bool {
 	return pos < (m.limitBytes+1)/2 || pos >= n-m.limitBytes/2 && pos < n
 }
 
-// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the
-// log still keeps at the end, and gaps for all other bytes. The same is true for a reader that starts
-// later.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the log
+// keeps at the end, and a gap for every other byte. A reader that starts later gets the same bytes and gaps.
 func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -217,7 +215,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // each byte is one character, because limits cut only between characters
+				p[i] = next & 0x7f // a character of one byte; the log cuts only between characters, which logModel ignores
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.writtenBytes[s] = append(m.writtenBytes[s], p...)
@@ -358,8 +356,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the input is, Decode neither panics nor passes on an invalid chunk. Encoding the decoded
-// chunks gives an equivalent log.
+// For any input, Decode neither panics nor passes on an invalid chunk. If decoding succeeds, encoding the
+// chunks and decoding them again gives the same number of chunks.
 func FuzzDecode(f *testing.F) {
 	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{Time: 5, Data: []byte("one")},
 		{Stream: output.Stderr, Time: 3, DroppedBytes: 9}})
@@ -386,8 +384,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// The memory of a log is limited, even if single bytes of the streams alternate. The log still
-// keeps every byte within the limit.
+// A log takes little memory even if the two streams alternate after each byte, and keeps every byte within the
+// limit.
 func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
 	l := output.New(1<<20, createFileIn(t.TempDir()))
@@ -416,7 +414,8 @@ func heapBytes() int64 {
 	return int64(memStats.HeapAlloc)
 }
 
-// A negative position in a cursor counts back from the end of the stream, at most to the beginning.
+// A negative position in a cursor counts back from the end of the stream. If it lies before the beginning,
+// reading starts at the beginning.
 func TestReadFromTheEnd(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("0123456789"))

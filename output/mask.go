@@ -15,9 +15,9 @@ func MaskText(text []byte, secrets [][]byte) []byte {
 	return text
 }
 
-// SetMaskedTexts makes the log replace each of the secrets in the output by ***, even if a secret arrives in
-// several pieces. The log holds back bytes that may be the beginning of a secret, until enough bytes follow
-// to decide. Call SetMaskedTexts before the first Append.
+// SetMaskedTexts makes the log replace each of the secrets in the output by ***, even if a secret is split
+// between two calls of Append. For this, the log holds back bytes that may begin a secret, until the following
+// bytes decide that. Call SetMaskedTexts before the first Append.
 func (l *Log) SetMaskedTexts(secrets [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,10 +26,10 @@ func (l *Log) SetMaskedTexts(secrets [][]byte) {
 	}
 }
 
-// mask searches a stream for secret texts. It holds back bytes that may be the beginning of such a text.
+// mask finds secret texts in a stream and replaces them by ***. It holds back bytes that may begin a secret.
 //
-// It searches for each text with the algorithm of Knuth, Morris and Pratt. So the time per byte does not
-// depend on the length of the texts. Occurrences that overlap in the stream are replaced by one ***.
+// It searches with the algorithm of Knuth, Morris and Pratt, so the time per byte does not depend on the length
+// of the secrets. Secrets that overlap in the stream are replaced by one ***.
 type mask struct {
 	maskedTexts  []maskedText
 	pendingBytes []byte // bytes that are held back
@@ -40,15 +40,15 @@ type mask struct {
 // maskedText is the state of the search for one text.
 type maskedText struct {
 	text []byte
-	// fallback[n] is the length of the longest prefix of the text, shorter than n, that is also a suffix of
-	// text[:n]. If the stream ends with text[:n] and the next byte does not match, the search continues with this
-	// shorter prefix.
+	// fallback[n] says where the search continues if the stream ends with text[:n] and the next byte does not
+	// match. It is the length of the longest prefix of the text, shorter than n, that is also a suffix of
+	// text[:n].
 	fallback     []int32
 	matchedBytes int // length of the longest prefix of the text with which the stream ends
 }
 
-// span is the position of a found text in the stream. isReplaced means that the *** for this text was
-// already returned.
+// span is the position of a found text in the stream. isReplaced means that the *** for it has already been
+// returned by releasePending.
 type span struct {
 	begin, end int64
 	isReplaced bool
@@ -77,8 +77,8 @@ func newMask(secrets [][]byte) *mask {
 	return m
 }
 
-// process processes the next bytes of the stream. It returns the bytes that the log can keep now, with ***
-// for found texts.
+// process takes the next bytes of the stream. It returns the bytes that are now known to begin no secret, with
+// *** instead of secrets.
 func (m *mask) process(p []byte) []byte {
 	for _, b := range p {
 		m.pendingBytes = append(m.pendingBytes, b)
@@ -96,7 +96,7 @@ func (m *mask) process(p []byte) []byte {
 	return m.releasePending(safe)
 }
 
-// flush returns the bytes that are held back, with *** for found texts. Call it when no more bytes follow.
+// flush returns the bytes that are held back, with *** instead of secrets. Call it when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pendingBytes))) }
 
 // matchNext processes the next byte of the stream. It reports whether an occurrence of the text ends with
@@ -114,8 +114,7 @@ func (t *maskedText) matchNext(b byte) bool {
 	return t.matchedBytes == len(t.text)
 }
 
-// recordMatch records a found text. If it overlaps texts that were found earlier, recordMatch merges them
-// into one span.
+// recordMatch records a found text. If it overlaps a text that was found before, both are merged into one span.
 func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
 	for n := len(m.foundSpans); n > 0 && m.foundSpans[n-1].end > begin; n-- {
@@ -126,8 +125,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.foundSpans = append(m.foundSpans, found)
 }
 
-// releasePending returns the pending bytes before the given position, with *** for found texts, and removes them
-// from pendingBytes. No text that is found later may begin before this position.
+// releasePending removes the bytes before the given position from pendingBytes and returns them, with ***
+// instead of secrets. The caller ensures that no secret which is found later begins before this position.
 func (m *mask) releasePending(endPosition int64) []byte {
 	var out []byte
 	at := m.pendingStart

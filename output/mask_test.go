@@ -32,8 +32,7 @@ func contentOf(l *output.Log) string {
 	return b.String()
 }
 
-// Each secret text is masked, regardless of how the stream is divided into pieces, and even if it is next
-// to another secret text or overlaps it.
+// Every secret is masked, even if it arrives in several pieces, or if it touches or overlaps another secret.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},
@@ -59,8 +58,8 @@ func TestMaskedTexts(t *testing.T) {
 	}
 }
 
-// maskNaively masks a complete text in the simplest way. It replaces each group of overlapping
-// occurrences of secret texts by one ***.
+// maskNaively masks a complete text in the simplest way, to check Log. Overlapping secrets are replaced by one
+// ***.
 func maskNaively(secrets [][]byte, printedText []byte) string {
 	inside, joined := make([]bool, len(printedText)), make([]bool, len(printedText)+1)
 	for _, text := range secrets {
@@ -85,8 +84,7 @@ func maskNaively(secrets [][]byte, printedText []byte) string {
 	return b.String()
 }
 
-// Masking a stream gives the same result as maskNaively for the complete text, regardless of how the
-// stream is divided into pieces.
+// Masking a stream in pieces of any sizes gives the same result as maskNaively gives for the complete text.
 func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)
@@ -102,8 +100,8 @@ func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	})
 }
 
-// The search for a secret of the maximum length is as fast as for a short secret, even if the
-// secret almost matches at every byte.
+// Searching for a secret of the maximum length is as fast as for a short one, even if the output almost matches
+// the secret at every byte.
 func TestLongMask(t *testing.T) {
 	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')
 	l := output.New(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })

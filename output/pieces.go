@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// piece is a range of consecutive kept bytes of one stream. The numbers of the pieces keep the order of the
-// two streams.
+// piece is a range of consecutive kept bytes of one stream. The numbers of the pieces record in which order the
+// bytes of the two streams arrived.
 type piece struct {
 	number    int64 // number of pieces, of both streams, that arrived before this piece
 	position  int64 // position in the stream of the first byte of the piece
@@ -14,8 +14,8 @@ type piece struct {
 	time      int64 // time when the first byte of the piece was read
 }
 
-// pieces is the queue of the pieces in one half of a stream, sorted by number and by position. Adding a
-// piece at the end and dropping the first one take constant time on average.
+// pieces is a queue of the pieces in one half of a stream, sorted by number and by position. It takes constant
+// time on average to add a piece at the end or to drop the first one.
 type pieces struct {
 	items        []piece
 	droppedCount int // number of dropped pieces at the beginning of items
@@ -41,7 +41,8 @@ func (p *pieces) push(newPiece piece) { p.items = append(p.items, newPiece) }
 
 func (p *pieces) dropFirst() {
 	p.droppedCount++
-	// Delete moves at most as many pieces as were dropped, so a drop takes constant time on average.
+	// Delete copies the remaining pieces to the beginning. They are at most as many as the dropped pieces, so on
+	// average a drop takes constant time.
 	if p.droppedCount > len(p.items)/2 {
 		p.items, p.droppedCount = slices.Delete(p.items, 0, p.droppedCount), 0
 	}

@@ -13,7 +13,8 @@ func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// allPieces returns the pieces of the first halves of both streams of a log, and then those of the last halves.
+// allPieces returns the pieces of a log: those of the first half of each stream, then those of the last half of
+// each.
 func (l *Log) allPieces() (lists [4]*pieces) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
@@ -21,8 +22,8 @@ func (l *Log) allPieces() (lists [4]*pieces) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, regardless of the number of pieces. On average, each
-// piece is moved at most once, and it is dropped once.
+// Appending a byte takes constant time on average, whatever the number of pieces is: each piece is dropped
+// once, and on average it is moved at most once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
 	l := New(64<<10, createFileIn(t.TempDir()))
@@ -57,9 +58,9 @@ func TestPieceCostIsConstant(t *testing.T) {
 	}
 }
 
-// Each append creates a piece until half of the possible pieces exist. After that, bytes that arrive within
-// a certain time are added to the piece before them. This time grows with the number of pieces. When all
-// possible pieces exist, all bytes are added to existing pieces.
+// Until half of the possible pieces exist, each append creates a piece. After that, bytes that arrive within a
+// certain time extend the piece before them, and this time grows with the number of pieces. When all possible
+// pieces exist, new bytes always extend a piece.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
@@ -102,8 +103,8 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	}
 }
 
-// The number of pieces stays limited even if there are many gaps. When all possible pieces exist, the bytes
-// after a gap belong to the gap until older pieces are dropped.
+// The number of pieces stays limited even if there are many gaps. When all possible pieces exist, bytes after a
+// gap are counted in the gap until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {
@@ -133,8 +134,8 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 	}
 }
 
-// All bytes written to a region are read back, in memory and in a file, also at the end of a block
-// and of the region.
+// All bytes that are written to a region can be read, in memory and in a file, also at the end of a block or
+// region.
 func TestRegionsAreReadBack(t *testing.T) {
 	const memBlockBytes = 4 << 10
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
@@ -182,8 +183,8 @@ func TestRegionsAreReadBack(t *testing.T) {
 	}
 }
 
-// Damaged bytes in the file of an open log are never read as output. Readers get the bytes around the
-// damage and the number of damaged bytes. The same is true for the output of Encode and EncodeTo.
+// Damaged bytes in the file of an open log are never returned as output. Readers get the bytes before and after
+// the damage, and the number of damaged bytes. So do readers of the results of Encode and EncodeTo.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {

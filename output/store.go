@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// blockStore keeps the bytes of a log's regions: up to MaxMemoryBytes bytes in memory, and more in one
-// file. It adds a block to the file when the block is first written, so the file uses only as much space as
-// was written. The checksums of the bytes in the file stay in memory (extents.go), because only this
-// process reads the file. The log's mu guards the store.
+// blockStore keeps the bytes of a log's regions: up to MaxMemoryBytes bytes in memory, and more in one file. It
+// adds a block to the file when the block is first written, so the file uses only as much space as needed. The
+// checksums of the file stay in memory (extents.go), because only this process reads the file. The mu of the
+// Log guards the store.
 type blockStore struct {
 	createFile        func() (*os.File, error) // creates the file when it is needed
 	memBlocks         []memBlock               // blocks in memory, in order for each region; nil once the file exists
@@ -43,9 +43,9 @@ const (
 	noBlock        = -1
 )
 
-// write writes bytes at an offset of a region. p must not be longer than the capacity of the region, and
-// the offset must not be before the end of an earlier write. If write fails, the old bytes that p would
-// have overwritten are lost.
+// write writes bytes at an offset of a region. p must not be longer than the capacity of the region, and must
+// not overlap bytes of an earlier write. If write fails, the old bytes that p would have replaced in the ring
+// are lost.
 func (s *blockStore) write(r *region, offset int64, p []byte) error {
 	if s.file == nil && s.writeMemory(r, offset, p) {
 		return nil
@@ -58,7 +58,7 @@ func (s *blockStore) write(r *region, offset int64, p []byte) error {
 	return writeFile(s.file, &s.fileBlockCount, r, offset, p)
 }
 
-// writeMemory writes bytes of a region to memory. If there is no room for them, it writes nothing and
+// writeMemory writes bytes of a region to memory. If memory has no space for them, it writes nothing and
 // returns false.
 func (s *blockStore) writeMemory(r *region, offset int64, p []byte) bool {
 	last := -1 // index of the last block of the region; -1 if it has none
@@ -87,7 +87,7 @@ func (s *blockStore) writeMemory(r *region, offset int64, p []byte) bool {
 	return true
 }
 
-// moveToFile creates the file and moves the bytes in memory to it.
+// moveToFile creates the file, writes the bytes in memory to it, and frees that memory.
 func (s *blockStore) moveToFile() error {
 	f, err := s.createFile()
 	if err != nil {
@@ -153,9 +153,9 @@ func deleteFile(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// visitBlocks divides the bytes p, which begin at an offset of a region, into one part for each block. For
-// each part, it calls the function process with the number of the block, the offset in the block, and the
-// bytes. Each block has blockBytes bytes. The region is a ring of capacity bytes.
+// visitBlocks splits the bytes p, which begin at an offset of a region, at the ends of the region's blocks. For
+// each part, it calls process with the number of the block, the offset in the block, and the bytes. Each block
+// has blockBytes bytes. The region is a ring of capacity bytes.
 func visitBlocks(offset int64, p []byte, blockBytes, capacity int64,
 	process func(blockNumber, blockOffset int64, p []byte) error) error {
 	for offset %= capacity; len(p) > 0; offset %= capacity {

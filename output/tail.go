@@ -10,10 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail passes the chunks at the end of a file, in order, to handleChunk. The file had fileBytes bytes when
-// it was written. The chunks contain at least tailBytes bytes from the end of each stream, and the gaps between
-// them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes are damaged, it returns
-// ErrDamaged without calling handleChunk. DecodeFile can then read the undamaged part.
+// DecodeTail passes the chunks at the end of a file, in order, to handleChunk: at least the last tailBytes
+// bytes of each stream, and the gaps between them. fileBytes is the size that the file had when it was written.
+//
+// DecodeTail reads little more than these bytes. If any of them are damaged, it returns ErrDamaged without
+// calling handleChunk. The caller can then use DecodeFile to read the undamaged part.
 func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(Chunk) error) error {
 	if fileBytes <= 0 || tailBytes <= 0 {
 		return nil
@@ -45,8 +46,7 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	return nil
 }
 
-// record is a record of a file, at the offset fileOffset. DecodeTail needs the last wantedBytes bytes of its
-// data.
+// record is a record in a file. DecodeTail needs only the last wantedBytes bytes of its data.
 type record struct {
 	header
 	fileOffset  int64
@@ -73,10 +73,10 @@ func (w *bufferedReader) loadRecordData(rec *record) error {
 	return nil
 }
 
-// lastRecords returns the last records of a stream, in reverse order. It returns as many records as are
-// needed for wantedBytes bytes of data.
+// lastRecords returns the last records of a stream, the last one first, with wantedBytes bytes of data in
+// total.
 func (w *bufferedReader) lastRecords(t trailer, s Stream, wantedBytes int) (records []record, err error) {
-	const recordsPerByte = 2 // maximum number of records per byte of data, because a gap may precede each byte
+	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
 	for at, maxRecords := t.lastRecordOffset[s], recordsPerByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
@@ -100,8 +100,7 @@ func (w *bufferedReader) lastRecords(t trailer, s Stream, wantedBytes int) (reco
 	return records, nil
 }
 
-// bufferedReader reads bytes of a file through a buffer. It may read more bytes than requested, and then serves
-// later reads from the buffer.
+// bufferedReader reads bytes of a file through a buffer. It may read more than requested, to serve later reads.
 type bufferedReader struct {
 	r              io.ReaderAt
 	fileBytes      int64
@@ -110,8 +109,8 @@ type bufferedReader struct {
 	buf            []byte // buffered bytes of the file
 }
 
-// minReadBytes is the minimum number of bytes that a bufferedReader reads in one call if the last read was
-// nearby in the file.
+// minReadBytes is the minimum number of bytes that a bufferedReader reads in one call if the previous read was
+// at a nearby offset.
 const minReadBytes = 4 << 10
 
 // readExactly reads n bytes, from the given offset on. The returned bytes are valid until the next read. If the

@@ -35,26 +35,26 @@ func encodeLog(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	return b.Bytes()
 }
 
-// decodeChunks returns all chunks of a file.
+// decodeChunks decodes all chunks of a file.
 func decodeChunks(raw []byte) (chunks []output.Chunk, err error) {
 	return decodeCutFile(raw, int64(len(raw)))
 }
 
-// decodeCutFile returns all chunks of a file that had originalBytes bytes before it was cut.
+// decodeCutFile decodes a file that was cut. originalBytes is its size before the cut.
 func decodeCutFile(raw []byte, originalBytes int64) (chunks []output.Chunk, err error) {
 	err = output.DecodeFile(bytes.NewReader(raw), originalBytes,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// decodeTail returns the chunks that DecodeTail passes on for the last tailBytes bytes of each stream in a file.
+// decodeTail collects the chunks that DecodeTail passes on for the last tailBytes bytes of each stream.
 func decodeTail(raw []byte, tailBytes int) (chunks []output.Chunk, err error) {
 	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), tailBytes,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// DecodeTail passes on the end of each stream, with the same order, times and gaps as in the whole file.
+// DecodeTail passes on the end of each stream, with the order, times and gaps of the whole file.
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,8 +108,8 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 	})
 }
 
-// DecodeTail reads about as many bytes as it passes on. This does not depend on the size of the file or on
-// where in the file a stream ends.
+// DecodeTail reads about as many bytes as it passes on, whatever the size of the file is and wherever a stream
+// ends in it.
 func TestTailReadsLittle(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // each maximum allows for whole records, because their checksums are verified
+	} { // a little more than the wanted bytes: whole records are read, to verify their checksums
 		l := output.New(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -154,7 +154,7 @@ func TestTailReadsLittle(t *testing.T) {
 	}
 }
 
-// restoreStreams joins chunks to the printed text of each stream, with a ? for each damaged byte and a - for each
+// restoreStreams joins the chunks of each stream to one text, with a ? for each damaged byte and a - for each
 // dropped byte.
 func restoreStreams(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
@@ -192,8 +192,8 @@ func mixedLog(t *testing.T) *output.Log {
 	return l
 }
 
-// If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks
-// show exactly which bytes are missing, and contain all other bytes.
+// If any byte of a file is damaged, DecodeFile passes on no wrong byte. It passes on all undamaged records, and
+// the exact number and position of the missing bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	raw := encodeLog(t, mixedLog(t))
 	chunks, err := decodeChunks(raw)
@@ -229,8 +229,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	}
 }
 
-// If a file is damaged in several places, or if whole blocks are damaged or overwritten by other bytes of
-// the file, only the damaged records are lost.
+// Damage costs only the damaged records, even if a file is damaged in several places, or if whole blocks are
+// overwritten with other bytes of the file.
 func TestDamageInManyPlaces(t *testing.T) {
 	raw := encodeLog(t, mixedLog(t))
 	chunks, _ := decodeChunks(raw)
@@ -265,9 +265,8 @@ func TestDamageInManyPlaces(t *testing.T) {
 	})
 }
 
-// If neither a later record nor the trailer shows to which stream lost bytes belong, the chunk for them has
-// StreamUnknown set. In this test, the trailer and the header of the only record of standard error are
-// damaged.
+// If neither a later record nor the trailer shows which stream has lost bytes, the chunk for these bytes has
+// StreamUnknown set. Here, the trailer and the header of the only record of standard error are damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
@@ -297,7 +296,8 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	}
 }
 
-// A record inside some output does not count as a record of the file.
+// If the output of a job contains a copy of a record, DecodeFile returns the copy as output. It does not read
+// it as a record of the file, even if the record around it is damaged.
 func TestOutputContainingRecordsIsText(t *testing.T) {
 	inner := encodeLog(t, mixedLog(t))
 	l := output.New(1<<20, createFileIn(t.TempDir()))
@@ -317,8 +317,8 @@ func TestOutputContainingRecordsIsText(t *testing.T) {
 
 const trailerBytes = 53 // length of the trailer in bytes
 
-// If a file was cut at any byte, DecodeFile passes on the records before the cut and a chunk that
-// reports the rest as lost. DecodeTail returns ErrDamaged.
+// If a file is cut at any byte, DecodeFile passes on the records before the cut, and a chunk that reports the
+// rest as lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
 	raw := encodeLog(t, mixedLog(t))
 	whole, err := decodeChunks(raw)

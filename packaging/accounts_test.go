@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// There are four ways to create the accounts: systemd, the packages on systems without systemd, the images, and
-// the commands in the installation guide. All four create the same accounts.
+// There are four ways to create the accounts: with systemd, by the packages on systems without systemd, in the
+// images, and with the commands in the installation guide. All four must create the same accounts.
 func TestAccountsAgree(t *testing.T) {
 	sysusers, err := Files.ReadFile("queuectl.sysusers")
 	if err != nil {

@@ -62,7 +62,7 @@ var (
 	psOpenerByCloser = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
-// parsePowerShell splits a script into tokens. It returns the problems that keep it from doing so.
+// parsePowerShell splits a script into tokens. If it cannot parse the script, it returns the problems.
 func parsePowerShell(text string) (psFile, []string) {
 	l := &psLexer{text: text, line: 1, spaceBefore: true, psFile: psFile{closerByOpener: map[int]int{}}}
 	l.addTokens(0)
@@ -73,7 +73,7 @@ func parsePowerShell(text string) (psFile, []string) {
 	return l.psFile, l.problems
 }
 
-// addProblem records a problem and stops the parser.
+// addProblem records a problem and moves to the end of the script, so that parsing stops.
 func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
 	l.pos = len(l.text)
@@ -93,8 +93,8 @@ func (l *psLexer) addToken(kind psKind, n int) {
 	l.spaceBefore = false
 }
 
-// addTokens adds tokens until the end of the script. With minUnclosed > 0, it also stops when fewer than
-// minUnclosed openers are unclosed.
+// addTokens adds tokens until the end of the script. If minUnclosed is above 0, it also stops when fewer than
+// minUnclosed openers are unclosed, for example at the end of the expression $( ) in a string.
 func (l *psLexer) addTokens(minUnclosed int) {
 	for l.pos < len(l.text) {
 		l.addNextToken()
@@ -143,7 +143,8 @@ func (l *psLexer) addNextToken() {
 	}
 }
 
-// handleNewline handles the end of a line. It ends the statement, unless that continues on the next line.
+// handleNewline handles the end of a line. It adds a separator, unless the statement continues on the next
+// line.
 func (l *psLexer) handleNewline() {
 	last := psToken{kind: psSeparator}
 	if len(l.tokens) > 0 {
@@ -182,7 +183,7 @@ func (l *psLexer) handleBacktick() {
 	}
 }
 
-// addWord adds a word: all bytes up to one that ends a word. A backtick escapes the next byte.
+// addWord adds a word, up to the next byte that cannot be part of a word. A backtick escapes the byte after it.
 func (l *psLexer) addWord() {
 	n := 0
 	for l.pos+n < len(l.text) {
@@ -269,8 +270,8 @@ func (l *psLexer) addDoubleQuoted() {
 	}
 }
 
-// addExpansion reads the next byte of a string. If a variable or an expression begins there, it reads all
-// of it.
+// addExpansion reads the next byte of a string in double quotes. If a variable or an expression begins there,
+// it reads all of the variable or expression.
 func (l *psLexer) addExpansion() {
 	name := psVariablePattern.FindString(l.text[l.pos:])
 	switch {
@@ -341,8 +342,8 @@ func (f psFile) isCommand(i int) bool {
 	return false
 }
 
-// isCall reports whether an opener begins the arguments of a method or an attribute, or the parameters of a
-// function.
+// isCall reports whether an opening parenthesis begins a list of arguments or parameters: of a method, an
+// attribute or a function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
 	return t.text == "(" && t.noSpaceBefore && i > 0 && f.tokens[i-1].kind != psOpener &&
@@ -354,8 +355,8 @@ func (f psFile) isKeyword(i int) bool {
 		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block returns the indexes of the innermost { around a token and of its }. Without a {, it returns -1 and the
-// number of tokens.
+// block returns the indexes of the { and the } that most closely enclose a token. For a token outside all
+// blocks, it returns -1 and the number of tokens.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].openerIndex; at >= 0; at = f.tokens[at].openerIndex {
 		if f.tokens[at].text == "{" {

@@ -17,7 +17,8 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psApprovedVerbs lists the approved verbs, as Get-Verb prints them. psCmdlets lists cmdlets with other verbs.
+// psApprovedVerbs lists the verbs that names of functions should begin with, as Get-Verb prints them.
+// psCmdlets, below, lists cmdlets with other verbs.
 var psApprovedVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
@@ -39,7 +40,7 @@ type psFunction struct{ begin, end int }
 type psRules struct {
 	psFile
 	functions        map[string]psFunction
-	uncheckedSetters map[string]bool // functions that set $script:Code and leave its check to their callers
+	uncheckedSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
 	codeSetters      map[string]bool // functions that set $script:Code, themselves or through another function
 	problems         []string
 }
@@ -74,7 +75,7 @@ func (r *psRules) addProblem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
-// hasTexts reports whether the tokens from index i on have exactly these texts.
+// hasTexts reports whether the tokens from index i on are these texts. It ignores case.
 func (r *psRules) hasTexts(i int, texts ...string) bool {
 	for n, text := range texts {
 		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
@@ -84,8 +85,8 @@ func (r *psRules) hasTexts(i int, texts ...string) bool {
 	return true
 }
 
-// checkPreamble checks that the script starts by setting strict mode and stopping on errors. Only the
-// parameters of the script may come before that.
+// checkPreamble checks that the script begins with the commands that set strict mode and make errors stop the
+// script. Only the parameters of the script may precede them.
 func (r *psRules) checkPreamble() {
 	at := 0
 	skip := func() {
@@ -132,8 +133,8 @@ func (r *psRules) functionAt(i int) string {
 	return ""
 }
 
-// findCodeSetters fills codeSetters and uncheckedSetters. A function in uncheckedSetters sets $script:Code
-// itself, or calls such a function and does not check $script:Code afterwards.
+// findCodeSetters fills codeSetters and uncheckedSetters. A function is an unchecked setter if it sets
+// $script:Code, or if it calls an unchecked setter and does not check $script:Code after the call.
 func (r *psRules) findCodeSetters() {
 	for i := range r.tokens {
 		if name := r.functionAt(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
@@ -193,8 +194,8 @@ func (r *psRules) startedProgram(i int) string {
 	return "& " + called
 }
 
-// exitCodeIsChecked reports whether the script checks the exit code of a call. The check must be in the same
-// block, and before the next call that sets the same variable.
+// exitCodeIsChecked reports whether the script checks the exit code of the call at token i. The check must be
+// in the same block as the call. It must come before another call that overwrites the exit code.
 func (r *psRules) exitCodeIsChecked(i int) bool {
 	program := r.startedProgram(i) != ""
 	_, end := r.block(i)
@@ -211,7 +212,8 @@ func (r *psRules) exitCodeIsChecked(i int) bool {
 	return false
 }
 
-// checkExitCode checks that, if a token starts a program, the script checks its exit code.
+// checkExitCode checks that the script checks the exit code of a program that it starts at token i. It does the
+// same for calls of unchecked setters outside functions.
 func (r *psRules) checkExitCode(i int) {
 	called := r.startedProgram(i)
 	if called == "" && r.isCommand(i) && r.uncheckedSetters[r.tokens[i].text] && r.functionAt(i) == "" {
@@ -222,7 +224,8 @@ func (r *psRules) checkExitCode(i int) {
 	}
 }
 
-// checkStderr checks that the script redirects standard error only where errors do not stop the script.
+// checkStderr checks that the script uses 2>&1 only in blocks in which errors do not stop the script. In other
+// blocks, Windows PowerShell would stop at the first line that a program prints to standard error.
 func (r *psRules) checkStderr(i int) {
 	if !r.hasTexts(i, "2>&1") || r.tokens[i].kind != psRedirection {
 		return

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The PowerShell scripts can be parsed. They follow the rules of PSScriptAnalyzer, and this project's rules for
-// the exit codes of programs. No other test checks the scripts before they run on a real Windows.
+// All PowerShell scripts can be parsed, follow the rules of PSScriptAnalyzer, and check the exit codes of
+// programs. This is the only test of the scripts without a real Windows.
 func TestPowerShellScripts(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)

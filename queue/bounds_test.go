@@ -27,8 +27,8 @@ func jsonArray(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object may have at most MaxMembers members. EachMember finds a name that occurs twice among any number of
-// members.
+// An object may have at most MaxMembers members. EachMember reports a duplicate name even in an object with
+// many members.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
@@ -75,8 +75,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 	}
 }
 
-// An error lists at most 20 problems, and says if more exist. The search for the most similar name, which takes
-// long, happens only once.
+// An error lists at most 20 problems, and says if more exist. Only the first unknown name gets a suggestion,
+// because the search for a similar name takes long.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(jsonObject(n, "1"), `"k`, `"comman`)

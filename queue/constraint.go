@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Constraint defines which values a field of a job, or a parameter of a method, accepts. Both the check of a
-// value and the JSON Schema are generated from it, so they cannot differ.
+// Constraint defines which values a field of a job, or a parameter of a method, accepts. The code that checks a
+// value and the JSON Schema both use the Constraint, so they cannot differ.
 //
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
 // "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
@@ -23,11 +23,11 @@ type Constraint struct {
 	ReservedNames []string    // names that must not occur in a map
 	MaxBytes      int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
 	MaxNameBytes  int         // size limit of each name in a map; 0 means unlimited
-	NotEmpty      bool        // a text, or the first entry of a list, must not be empty
+	NotEmpty      bool        // a text, or the first entry of a list, must not be ""
 	MinItems      int         // smallest number of entries in a list
 	MaxItems      int         // largest number of entries in a list or a map; 0 means unlimited
 	NoDuplicates  bool        // a list must not contain an entry twice
-	MessageSuffix string      // appended to the message about an invalid value
+	MessageSuffix string      // text at the end of the message about an invalid value
 }
 
 // Range limits a number. Min and Max themselves are accepted.
@@ -36,8 +36,8 @@ type Range struct {
 	ExclusiveMin bool // Min itself is rejected
 }
 
-// TextFormat is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a
-// text has the format. If Check is not nil, it is used instead of Valid.
+// TextFormat is a format of texts. Pattern is the regular expression for the JSON Schema. Valid reports whether
+// a text has the format. If Check is not nil, it is used instead of Valid.
 type TextFormat struct {
 	Pattern     string
 	Valid       func(string) bool
@@ -55,10 +55,10 @@ func (f *TextFormat) Accepts(text string) bool {
 	return f.Valid(text)
 }
 
-// nameCharsText is the end of the description of a format for names. It says which characters a name may have.
+// nameCharsText is the last part of the Description of a format for names.
 const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
-// These are parts of the patterns below.
+// These are parts of the patterns of the formats below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
 	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemandAmount
@@ -118,7 +118,7 @@ func checkLock(text string) error { return errorOf(ParseLock(text)) }
 
 func checkRate(text string) error { return errorOf(ParseRate(text)) }
 
-// errorOf returns the error of a call that returns a value and an error.
+// errorOf drops the value that a call returns and returns its error.
 func errorOf[T any](_ T, err error) error { return err }
 
 func checkDependency(text string) error {
@@ -140,8 +140,8 @@ func checkLabelName(name string) error {
 // kind.
 func ConstraintOf(field string) *Constraint { return constraints()[field] }
 
-// constraints returns the constraints of job fields by the name of the field. It computes them at the first
-// use, since a program that only sends jobs does not need them.
+// constraints returns the constraints of job fields, by the name of the field. They are built at the first use,
+// because building them would slow down programs that only send jobs.
 var constraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
 		return &Constraint{Range: &Range{Min: low, Max: high}, MessageSuffix: note}
@@ -231,10 +231,11 @@ type quantityWords struct {
 	formatValue              func(float64) string // formats a value
 }
 
-// noUpperLimit is the maximum of a Range that has no upper limit. Messages do not mention this maximum.
+// noUpperLimit as the maximum of a Range means that there is no upper limit. Messages then mention only the
+// minimum.
 const noUpperLimit = 1e18
 
-// checkRange returns an error if n is outside the range of the constraint. The error uses the words in q.
+// checkRange returns an error if n is outside the range of the constraint. The message uses the words in q.
 func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {
 	r := c.Range
 	if r == nil || n >= r.Min && n <= r.Max && !(r.ExclusiveMin && n == r.Min) {
@@ -314,7 +315,8 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.EntryFormat.Description)
 }
 
-// checkFormat returns an error if the text is longer than maxBytes or does not have the format. format may be nil.
+// checkFormat returns an error if the text is longer than maxBytes or does not have the format. If maxBytes is
+// 0 or format is nil, it does not check the length or the format.
 func checkFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
@@ -360,7 +362,7 @@ func (s *Spec) checkFields(check fieldChecker) {
 	}
 }
 
-// checkMapEntries reports the names and values in a map that violate the constraint.
+// checkMapEntries reports each name and value in a map that violates the constraint.
 func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries map[string]string) {
 	for name, value := range entries {
 		if e, _ := c.checkMapEntry(field, name, value).(*Error); e != nil {
@@ -369,7 +371,7 @@ func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries m
 	}
 }
 
-// check returns an error if the value v violates the constraint of the field. v is the result of the method get.
+// check returns an error if v, the value of the field, violates the field's constraint.
 func (f *Field) check(v any) *Error {
 	c, err := f.constraint, error(nil)
 	switch v := v.(type) {

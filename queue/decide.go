@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// EndCause says how an attempt ended, as observed by the runner or the service.
+// EndCause says why an attempt ended. The runner or the service determines it.
 type EndCause uint8
 
-// These are the ways in which an attempt can end. The numbers are sent between service and runner, so they must
-// not change.
+// These are the causes. They are sent between service and runner as numbers, so the numbers must not change.
 const (
 	EndExited             EndCause = iota + 1 // the command exited with an exit code
 	EndSignalled                              // a signal that queuectl did not send ended the command
@@ -34,15 +33,15 @@ const (
 	EndCannotStart                            // not started, because a file that the job names is missing or unusable
 )
 
-// Outcome describes how an attempt ended, as observed by the runner or the service.
+// Outcome describes how an attempt ended. The runner or the service determines it, and Decide uses it.
 type Outcome struct {
 	EndCause EndCause
 	ExitCode int64  // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
 	Signal   int    // signal number, if EndCause is EndSignalled
-	Error    string // message for users; if it is "", Decide writes one
+	Error    string // message for users; if it is "", Decide composes one
 	Isolated bool   // the runner ran no other job during the attempt
-	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because of the job's own
-	// limit.
+	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because the job reached
+	// its memory limit.
 	HitMemoryLimit bool
 	// WasPaused means that a user had paused the job and it was still paused when the attempt ended.
 	WasPaused bool
@@ -59,8 +58,8 @@ const (
 	Fixed       BackoffStrategy = "fixed"
 )
 
-// Backoff holds the backoff settings of one job. RetryPolicy describes the fields. If a field has its zero value,
-// the service's setting applies.
+// Backoff holds the backoff settings of one job. They have the same meaning as in RetryPolicy. A zero value
+// means that the setting of the service applies.
 type Backoff struct {
 	Base     float64         `json:"base,omitempty"`
 	Strategy BackoffStrategy `json:"strategy,omitempty"`
@@ -68,7 +67,7 @@ type Backoff struct {
 	Jitter   *float64        `json:"jitter,omitempty"`
 }
 
-// RetryPolicy holds the service's backoff settings. The service reads them again at each failure.
+// RetryPolicy holds the backoff settings of the service. It reads them again for each failed attempt.
 type RetryPolicy struct {
 	Base       float64 // seconds, greater than 0
 	Strategy   BackoffStrategy
@@ -77,18 +76,19 @@ type RetryPolicy struct {
 	RetryDelay time.Duration // delay with the strategy Fixed, and after an exit code in the job's DeferCodes
 }
 
-// These constants concern a shortage: a job could not start, because the machine lacked resources. The job then
-// waits for shortagePause. Each further shortage in a row doubles the wait, up to maxShortagePause. A shortage
-// uses none of the job's attempts, since the job did not cause it. But after MaxShortages in a row, the next
-// one counts as a failure, because the job itself may be the cause.
+// A shortage means that a job could not start because the machine lacked resources. The job then waits for
+// shortagePause. Each further shortage in a row doubles the wait, up to maxShortagePause.
+//
+// The job did not cause the shortage, so it loses no attempt. But after MaxShortages in a row, the next one
+// counts as a failure, because the job itself may be the cause.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
 	MaxShortages     = 100
 )
 
-// Decision is the consequence of an outcome: the job's next state, and how the attempt counts. Delay is
-// measured from the time when the store records the decision.
+// Decision is the result of Decide for the outcome of an attempt: the job's next state, and how the attempt
+// counts. Delay begins when the store records the decision.
 type Decision struct {
 	State          State
 	Reason         Reason
@@ -99,15 +99,15 @@ type Decision struct {
 	UsesDeferral   bool          // the attempt counts towards the job's Deferrals
 	CountsShortage bool          // the attempt counts towards the job's Shortages
 	NeedsIsolation bool          // the next attempt gets a runner without other jobs
-	CountsAsCrash  bool          // counts as a RunnerCrash: the runner died with only this job
+	CountsAsCrash  bool          // increments the job's RunnerCrashes: the runner died while it ran only this job
 }
 
-// PoisonCrashCount is the number of RunnerCrashes at which a job is dead, even if attempts remain. A
-// RunnerCrash is the death of a runner while it ran only this job.
+// PoisonCrashCount is the number of crashes after which a job is dead, even if attempts remain. A crash is the
+// death of a runner while it ran only this job. Job.RunnerCrashes counts them.
 const PoisonCrashCount = 3
 
-// Decide returns the consequence of an attempt of job j with outcome o. j is the job as it was claimed. No
-// other code decides what happens to a job after an attempt.
+// Decide returns the decision for an attempt of job j with outcome o. j is the job in the state at its claim.
+// No other code decides how a job continues after an attempt.
 func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := decideWithoutNote(j, o, p)
 	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
@@ -117,10 +117,10 @@ func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d
 }
 
-// decideWithoutNote is like Decide, but does not add the note about the memory limit.
+// decideWithoutNote is like Decide, but does not add a note about the memory limit to the error.
 func decideWithoutNote(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := Decision{Error: o.Error, RecordsAttempt: true}
-	switch o.EndCause { // these ends do not show whether the job kills its runner, so keep the job's NeedsIsolation
+	switch o.EndCause { // after these causes the job may or may not kill its runner, so keep NeedsIsolation
 	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
 		EndAccountChanged:
 		d.NeedsIsolation = j.NeedsIsolation
@@ -131,7 +131,7 @@ func decideWithoutNote(j *Job, o Outcome, p RetryPolicy) Decision {
 		return d.afterExit(j, o, p)
 	case EndExited:
 		return d.afterExit(j, o, p)
-	case EndCannotStart: // treated like a no_retry_code, since a retry would fail too
+	case EndCannotStart: // treated like an exit code in NoRetryCodes, since a retry would fail too
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
@@ -157,7 +157,7 @@ func decideWithoutNote(j *Job, o Outcome, p RetryPolicy) Decision {
 		d.State, d.Reason, d.UsesAttempt = Cancelled, ReasonCancelled, true
 	case EndStopped:
 		d.State, d.Reason = Pending, ReasonStopped
-		if o.WasPaused { // it must not run again until a user releases it
+		if o.WasPaused { // a paused job must not run again until a user releases it
 			d.State = Held
 		}
 	case EndShortage:
@@ -191,7 +191,8 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d.afterFailure(j, p)
 }
 
-// afterShortage completes the decision for an attempt that could not start, because the machine lacked resources.
+// afterShortage completes the decision for an attempt that could not start because the machine lacked
+// resources.
 func (d Decision) afterShortage(j *Job, p RetryPolicy) Decision {
 	d.Reason = ReasonShortage
 	if j.Shortages >= MaxShortages {
@@ -233,7 +234,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d.afterFailure(j, p)
 }
 
-// afterFailure completes the decision for a failure that uses an attempt. If an attempt remains, the job is
+// afterFailure completes the decision for a failed attempt, which counts. If an attempt remains, the job is
 // retried; otherwise it is dead.
 func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	d.UsesAttempt, d.State = true, Dead
@@ -243,7 +244,7 @@ func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	return d
 }
 
-// causeOfLoss returns why the outcome of an attempt is unknown, as a Reason and as a text.
+// causeOfLoss says why the end of an attempt is unknown: its machine went down or its runner died.
 func (o *Outcome) causeOfLoss() (Reason, string) {
 	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
 		return ReasonInterrupted, "the machine went down"
@@ -251,7 +252,8 @@ func (o *Outcome) causeOfLoss() (Reason, string) {
 	return ReasonLost, "the runner died"
 }
 
-// afterLoss completes the decision for a started attempt whose runner or machine went down.
+// afterLoss completes the decision for a started attempt whose end is unknown, because its runner or machine
+// went down.
 func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	d.UsesAttempt = true
 	reason, cause := o.causeOfLoss()
@@ -279,8 +281,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is recorded as
-// if it had started. It counts only if the job must not run twice, that is, if on_lost is hold or dead.
+// afterPossibleLoss completes the decision for an attempt whose runner or machine went down, perhaps before the
+// command started. The attempt counts only if the job must not run twice, that is, if on_lost is hold or dead.
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	reason, cause := o.causeOfLoss()
 	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause
@@ -295,8 +297,8 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// retryDelay returns the delay before the next attempt of j, after failedAttempts failed attempts. It is never
-// negative and never above the maximum.
+// retryDelay returns the delay before the next attempt of j. failedAttempts is the number of attempts that have
+// failed. The delay is never negative and never longer than the maximum.
 func (p RetryPolicy) retryDelay(j *Job, failedAttempts int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {
@@ -325,8 +327,7 @@ func (p RetryPolicy) retryDelay(j *Job, failedAttempts int) time.Duration {
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
-// jitterFactor returns a number in [-1, 1) that looks random, but is always the same for the same attempt of a
-// job.
+// jitterFactor returns a pseudorandom number in [-1, 1). It is always the same for the same attempt of a job.
 func jitterFactor(seq int64, attemptNumber int) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", seq, attemptNumber)

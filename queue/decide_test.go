@@ -33,7 +33,8 @@ func withNoRetryCodes(codes ...int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NoRetryCodes = codes }
 }
 
-// withCrashes makes a job suspected of killing its runner: n runners have died while they ran only this job.
+// withCrashes sets the state of a job during whose attempts n runners have died. It was the only job of each
+// runner.
 func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
@@ -214,8 +215,8 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 	}
 }
 
-// A job that cannot start because of a shortage waits longer each time, up to half a minute. Only the job's own
-// count of shortages affects the delay.
+// A job that cannot start because of a shortage waits longer each time, up to half a minute. The delay depends
+// only on how many shortages in a row this job has had.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.Decide(jobWithFourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
@@ -231,7 +232,7 @@ func TestShortageDelayGrows(t *testing.T) {
 	}
 }
 
-// After any end of an attempt, the state table allows the next state. A job without remaining attempts never
+// The next state after an attempt is one that the state table allows. A job without remaining attempts never
 // runs again after a failure. No delay is negative.
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -308,8 +309,7 @@ func TestBackoffDelays(t *testing.T) {
 	}
 }
 
-// Whatever the base, the number of attempts and the jitter are, a delay is neither negative nor longer than the
-// maximum.
+// For any base, number of attempts and jitter, a delay is neither negative nor longer than the maximum.
 func TestBackoffNeverOverflows(t *testing.T) {
 	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9),
 		rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
@@ -348,8 +348,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// If a file that a job names is missing, the job is dead after one attempt, since a retry would fail too. The
-// job's settings for the exit code have precedence over this rule.
+// If a file that a job names is missing, the job is dead after one attempt, since a retry would fail too. If
+// the job's settings give the exit code 126 or 127 a meaning, that meaning applies instead.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	policy := queue.RetryPolicy{Base: 2, Strategy: queue.Exponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {

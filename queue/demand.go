@@ -12,7 +12,7 @@ import (
 type GateKind uint8
 
 // These are the kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must
-// not change. A new kind needs a number below GateResource, because resources must be last.
+// not change. Resources must come last, so the number of a new kind must be below GateResource.
 const (
 	GateUser     GateKind = 1   // limits the running jobs of one user
 	GateNode     GateKind = 2   // limits the nodes on which a job may run
@@ -27,10 +27,11 @@ var demandedKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 // DemandedKinds returns the kinds of gates that a job can request.
 func DemandedKinds() []GateKind { return slices.Clone(demandedKinds) }
 
-// SharedOwner is used instead of a uid as the owner of gates that all users share.
+// SharedOwner is the owner of gates that all users share. Other gates have the uid of a user as their owner.
 const SharedOwner = -1 << 31
 
-// Demand is a gate that a job needs in order to start, in addition to its user's quota.
+// Demand is a gate (lock, rate, resource or node) that a job needs in order to start. The quota of the job's
+// user is not a Demand.
 type Demand struct {
 	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
 	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
@@ -40,8 +41,8 @@ type Demand struct {
 	Period time.Duration `json:"per,omitempty"` // period of a rate
 }
 
-// Owner returns the owner of the demanded gate for a job of the user uid. It returns SharedOwner for nodes,
-// resources, and keys that begin with @.
+// Owner returns the owner of the demanded gate if a job of user uid demands it. Nodes, resources, and keys that
+// begin with @ belong to SharedOwner.
 func (d Demand) Owner(uid int) int {
 	if !d.HasLimit() || strings.HasPrefix(d.Key, "@") {
 		return SharedOwner
@@ -49,11 +50,11 @@ func (d Demand) Owner(uid int) int {
 	return uid
 }
 
-// HasLimit reports whether the demand itself contains the limit of its gate, as for a lock or a rate. The limit
-// of a resource comes from the node instead.
+// HasLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
+// is a setting of the node.
 func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
-// Units returns how many units of the gate one job uses.
+// Units returns how many units of the gate a job uses while it runs.
 func (d Demand) Units() int {
 	if d.Kind == GateResource {
 		return d.Amount
@@ -67,11 +68,10 @@ const (
 	MaxDemands      = 16
 )
 
-// reportBugAdvice is the advice in errors about demands that no user's request can cause.
+// reportBugAdvice is the next step in errors that only a bug in queuectl can cause.
 const reportBugAdvice = "this is a bug in queuectl; please report it"
 
-// nounAndField returns the word that users know for the demanded thing, and the job field that contains the
-// demand.
+// nounAndField returns a noun for the demanded thing, for messages, and the job field that contains the demand.
 func (d Demand) nounAndField() (noun, field string) {
 	switch d.Kind {
 	case GateNode:
@@ -85,8 +85,8 @@ func (d Demand) nounAndField() (noun, field string) {
 }
 
 // CheckDemands returns an error if a demand is invalid, or if the demands are not in the order in which a claim
-// checks gates. Resources come last, because a job reserves units of a resource only if no other gate blocks
-// it.
+// checks them. Resources must come last: the units of a resource are reserved for a job only if nothing else
+// blocks the job.
 func CheckDemands(demands []Demand) error {
 	if len(demands) > MaxDemands {
 		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
@@ -135,8 +135,8 @@ func validKey(d Demand) bool {
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
-// GateSignature returns a text that identifies the gates of the demands and the number of units of each. Jobs
-// with the same text need the same number of units of the same gates.
+// GateSignature returns a text that is the same for all jobs which need the same number of units of the same
+// gates.
 func GateSignature(demands []Demand) string {
 	var b strings.Builder
 	for _, d := range demands {

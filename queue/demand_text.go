@@ -24,8 +24,8 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db, Amount
-// is 0, since an operator sets the limit of the key with `queuectl gate set`.
+// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db,
+// Amount is 0: an operator sets the limit with `queuectl gate set`.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, Key: key, Amount: 1}
@@ -46,8 +46,8 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate parses a rate as users write it: KEY=N/PERIOD. A shared key may also be given alone, as @api. Amount
-// is then 0.
+// ParseRate parses a rate as users write it: KEY=N/PERIOD. It also accepts a shared key alone, such as @api.
+// Amount is then 0, because an operator sets the limit.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
@@ -137,8 +137,8 @@ func DemandedUnits(j *Job) map[string]int {
 	return counts
 }
 
-// resolveDemands returns the demands for the gates that a spec names, in the order in which a claim checks gates.
-// It ignores errors, because checkFields has reported them.
+// resolveDemands returns the demands for the locks, rates, resources and nodes that a spec names, in the order
+// in which a claim checks them. It ignores errors, because checkFields has already reported them.
 func resolveDemands(s *Spec) (demands []Demand) {
 	add := func(d Demand, _ error) { demands = append(demands, d) }
 	if s.NodeSelector != nil {
@@ -157,7 +157,7 @@ func resolveDemands(s *Spec) (demands []Demand) {
 	return demands
 }
 
-// conditionNames contains the names of the values of DependencyCondition, as users write them.
+// conditionNames contains the names of dependency conditions, as users write them.
 var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.
@@ -188,8 +188,8 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	return id, condition, nil
 }
 
-// resolveDependencies sets the job's dependencies and reports duplicates. Later, the store finds the parents by
-// their ids. Malformed entries are ignored, since checkFields has reported them.
+// resolveDependencies sets the job's dependencies and reports duplicates. It sets only the ids of the parents;
+// the store looks them up later. It ignores malformed entries, because checkFields has already reported them.
 func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
@@ -206,8 +206,8 @@ func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 		""))))
 }
 
-// FormatUnits appends to text the units of one resource that a job holds. The format is NAME=0,2, with a space
-// between resources.
+// FormatUnits appends the units of one resource to text, which may contain other resources. For example, it
+// appends "gpu=0,2", after a space if text is not empty.
 func FormatUnits(text, name string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {
@@ -219,8 +219,7 @@ func FormatUnits(text, name string, units []int) string {
 	return text + name + "=" + strings.Join(words, ",")
 }
 
-// ParseUnits reads a text that FormatUnits has written. It passes the name and the units of every resource in the
-// text to a function.
+// ParseUnits parses a text that FormatUnits has written. It calls visit for every resource in the text.
 func ParseUnits(text string, visit func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resolve turns gates and dependencies of a spec into demands and dependencies of the job, and SpecOf
-// converts them back to what the user wrote.
+// Resolve converts the locks, rates, resources and dependencies in a spec to those of a job. SpecOf converts
+// them back.
 func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
 		Command: ptr("true"), Queue: ptr("gpu"), Lock: ptr("db:2"), RateLimit: ptr("@api=10/h"),

@@ -1,12 +1,12 @@
 package queue
 
-// Dependency is a job that another job waits for, and how it must end. In other comments, the two are called
-// parent and dependant.
+// Dependency says that a job, the dependant, waits for another job, the parent. Condition says how the parent
+// must end.
 type Dependency struct {
 	ID     string `json:"-"`   // id that the user gave; used until the store has found the job
 	JobSeq int64  `json:"job"` // number of the job
-	// DraftNumber is used instead of JobSeq if it is not 0. It is the number, from 1, of another new job in the
-	// same request.
+	// DraftNumber identifies the parent instead of JobSeq if the parent is a new job in the same request. It is
+	// the number of the parent in the request, from 1; 0 means that JobSeq is set.
 	DraftNumber int                 `json:"draft,omitempty"`
 	Condition   DependencyCondition `json:"how"`
 }
@@ -21,11 +21,10 @@ type DependencyCondition uint8
 const (
 	ParentCompleted DependencyCondition = iota + 1
 	ParentDead
-	ParentEnded // the parent may be completed, dead or cancelled
+	ParentEnded // the parent must be completed, dead or cancelled
 )
 
-// SatisfiedBy reports whether a parent in state s has ended as required. State 0 means that the parent was
-// removed.
+// SatisfiedBy reports whether a parent in state s satisfies the condition. s is 0 if the parent was removed.
 func (e DependencyCondition) SatisfiedBy(s State) bool {
 	return e == ParentCompleted && s == Completed || e == ParentDead && s == Dead || e == ParentEnded && s.Ended()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // SpecOf returns a spec that requests the same job as j. The spec sets every field that affects how the job
-// runs, so that current defaults do not change the job.
+// runs. So a new job from this spec does not depend on the current defaults.
 func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
@@ -73,8 +73,8 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// mergeJSON sets the field from JSON. Unlike setJSON, it adds the entries of a map to the existing entries. A
-// null value removes an entry.
+// mergeJSON sets the field from JSON, like setJSON. For a map, it keeps the existing entries and adds the given
+// ones; the value null removes an entry.
 func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
 		return f.setJSON(s, value)
@@ -95,15 +95,16 @@ func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 	return nil
 }
 
-// excludedFields lists, for each field, the other fields that it excludes. Setting the field clears them.
+// excludedFields lists, for each field, the fields that cannot be set together with it. Setting the field
+// clears them.
 var excludedFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
 	"delay": {"run_at"},
 }
 
-// clearExcludedFields clears the fields that the field with the given name excludes. It keeps each field for which
-// isGiven returns true.
+// clearExcludedFields clears the fields that cannot be set together with the named field, except those for
+// which isGiven returns true.
 func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) {
 	for _, other := range excludedFields[name] {
 		if !isGiven(other) {
@@ -112,8 +113,8 @@ func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) 
 	}
 }
 
-// Override copies to s the fields that are set in flags. It clears the fields that the copied fields exclude,
-// and merges maps.
+// Override copies the fields that flags sets to s, and adds the entries of maps. If a copied field cannot be
+// combined with a field of s, the latter is cleared.
 func (s *Spec) Override(flags *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].memberOf(flags).IsNil() }
 	for _, f := range fields() {
@@ -153,7 +154,7 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 		}
 	}
 	if isNull(patch["delay"]) {
-		s.RunAt = nil // a stored job has run_at instead of delay, so null for delay clears run_at
+		s.RunAt = nil // a stored job has run_at and no delay, so null for delay clears run_at
 	}
 	if err := s.setMembers(patchJSON, nil, (*Field).mergeJSON); err != nil {
 		return err
@@ -179,14 +180,14 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
 		if j.DependsOn == nil {
-			j.DependsOn = []Dependency{} // not nil, which would leave the dependencies unchanged
+			j.DependsOn = []Dependency{} // an empty list removes all dependencies; nil would keep them
 		}
 	}
 	j.setDueTime(&edited, s, patch)
 	return nil
 }
 
-// setDueTime sets the time at which the edited job is due. If the patch clears that time, the job is due now.
+// setDueTime sets when the edited job is due. If the patch removes that time, the job is due now.
 func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.RawMessage) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
@@ -203,10 +204,11 @@ func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.R
 // UneditableField is the only field that an edit cannot change.
 const UneditableField = "id"
 
-// JointEditFields says that an edit may contain Field only together with RequiredField.
+// JointEditFields says that an edit which contains Field must also contain RequiredField.
 var JointEditFields = struct{ Field, RequiredField string }{"on_dependency_failure", "depends_on"}
 
-// isNull reports whether a patch sets a field to null. value is nil if the patch does not contain the field.
+// isNull reports whether a field has the value null in a patch. value is nil if the patch does not contain the
+// field.
 func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 // readPatch returns the values of a merge patch by field. It does not check the values.

@@ -29,8 +29,8 @@ const (
 	CodeInternal       Code = "internal"
 )
 
-// Error is a failure with a code. Two Errors with the same code are the same for errors.Is, so a client can
-// test for an error of the service.
+// Error is a failure with a code. errors.Is compares only the codes of two Errors, so a client can compare an
+// error of the service with a variable such as ErrInvalid.
 type Error struct {
 	Code    Code
 	Field   string // field that the error is about; "" if none
@@ -50,8 +50,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// WithIndex returns a copy of the error that says which job of a batch it is about. index is the job's number,
-// from 1.
+// WithIndex returns a copy of the error for a job in a batch. index is the number of the job in the batch, from
+// 1.
 func (e *Error) WithIndex(index int) *Error {
 	indexed := *e
 	indexed.Index = index
@@ -64,7 +64,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// These are errors for errors.Is, one for each code.
+// These are errors with each code, as targets for errors.Is.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
 	ErrInvalidRequest = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
@@ -87,20 +87,20 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid returns an Error of CodeInvalid about a field. It clips a long name of the field.
+// Invalid returns an Error of CodeInvalid about a field. It shortens the name of the field if that is long.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
 }
 
-// maxClipBytes is the maximum length of a text that an error repeats, in bytes of JSON.
+// maxClipBytes is the maximum length, in bytes of JSON, of a value that an error message repeats.
 const maxClipBytes = 80
 
 // Clip shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
 // after a whole character and ends with an ellipsis.
 func Clip(s string) string { return ClipJSON(s, maxClipBytes) }
 
-// ClipJSON shortens a text to the given number of JSON bytes, not counting quotes and the ellipsis.
-// A longer text is cut after a whole character and ends with an ellipsis.
+// ClipJSON shortens a text that takes more than limit bytes in JSON, without the quotes. It cuts after a whole
+// character and appends an ellipsis, which is not counted.
 func ClipJSON(s string, limit int) string {
 	if 6*len(s) <= limit { // JSON needs at most six bytes for one byte
 		return s
@@ -115,7 +115,7 @@ func ClipJSON(s string, limit int) string {
 	return s
 }
 
-// jsonSize returns how many bytes json.Marshal writes for the character r at the start of text.
+// jsonSize returns how many bytes json.Marshal writes for r, the first character of text.
 func jsonSize(text string, r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
@@ -178,9 +178,9 @@ func (l *errorList) err() error {
 	return &joined
 }
 
-// DidYouMean returns the suggestion "; did you mean …?" with the known word closest to word. It returns "" if
-// no known word is close. Two words are close if their editDistance d satisfies 2d < n and 3d ≤ n+1. n is the
-// length of the longer word.
+// DidYouMean returns "; did you mean …?" with the known word that is most similar to word, or "" if none is
+// similar enough. For a distance d and a longer word of n bytes, similar enough means 2d < n and 3d ≤ n+1. See
+// editDistance.
 func DidYouMean(word string, knownWords []string) string {
 	if best := NearestWord(word, knownWords); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -188,12 +188,12 @@ func DidYouMean(word string, knownWords []string) string {
 	return ""
 }
 
-// NearestWord returns the word that DidYouMean suggests. It returns "" if no known word is close.
+// NearestWord returns the known word that DidYouMean would suggest, or "".
 func NearestWord(word string, knownWords []string) string {
 	return NearestWordWithin(word, knownWords, len(word))
 }
 
-// NearestWordWithin is like NearestWord, but returns only a word whose editDistance is at most maxMistakes.
+// NearestWordWithin is like NearestWord, but ignores words whose editDistance is more than maxMistakes.
 func NearestWordWithin(word string, knownWords []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
@@ -208,8 +208,8 @@ func NearestWordWithin(word string, knownWords []string, maxMistakes int) (best 
 	return best
 }
 
-// editDistance returns the Damerau-Levenshtein distance of two words: the number of wrong, missing, additional
-// and swapped letters.
+// editDistance returns the Damerau-Levenshtein distance of two words: how many letters must be changed, added,
+// removed or swapped with their neighbour to get from one to the other.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
@@ -233,8 +233,8 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// NoJobError returns the error for an id that no job has. If the id is a word such as all or dead, it suggests
-// an option: the user probably wanted to select several jobs.
+// NoJobError returns the error for an id that no job has. If the id is a word such as all or dead, the user
+// probably wanted to select several jobs, so the error suggests an option for that.
 func NoJobError(id string) error {
 	const selectHint = "; to select several jobs, most commands take "
 	hint := ""

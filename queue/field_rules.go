@@ -13,13 +13,13 @@ type FieldRule struct {
 	OtherFields   []string
 	RequiresOther bool // true: Field requires one of OtherFields; false: it excludes them all
 	Message       string
-	// areEquivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
-	// both fields, because replies of the service contain both. A schema cannot express this exception, so the
-	// schema accepts only one of the fields.
+	// areEquivalent reports whether Field and the other field have equivalent values. Resolve then accepts both,
+	// because replies of the service contain both, and a client may send them back. A schema cannot express this
+	// exception, so the schema accepts only one of the fields.
 	areEquivalent func(*Spec) bool
 }
 
-// FieldRules returns the rules about job fields that belong together.
+// FieldRules returns the rules about combinations of job fields.
 func FieldRules() []FieldRule { return fieldRules }
 
 var fieldRules = []FieldRule{
@@ -30,7 +30,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalInputMessage, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"must be one more than field max_retries; use only one of them", sameAttemptsAndRetries},
-	// This row is only for the schema. For a spec, Decode compares the two fields.
+	// This row is only for the schema. Decode has already compared the two fields when a spec is checked.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
 	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
@@ -38,7 +38,8 @@ var fieldRules = []FieldRule{
 	{"mask_secrets", []string{"env_secret"}, true, "works only with field env_secret; use both or neither", nil},
 }
 
-// terminalInputMessage is the message for a job that has a terminal and also another standard input.
+// terminalInputMessage is the message for a job that requests a terminal and also another source of standard
+// input.
 const terminalInputMessage = "a job with a terminal reads its input from the terminal; use only one of these fields"
 
 func sameCommandAndArgv(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// textFormats returns the text formats of all job fields and of two parameters. The keys say where each format is
-// used.
+// textFormats returns the text formats of all job fields and of two parameters of methods, by the place of
+// their use.
 func textFormats() map[string]*TextFormat {
 	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)
@@ -25,7 +25,8 @@ func textFormats() map[string]*TextFormat {
 	return all
 }
 
-// A text format accepts a text exactly if its pattern matches the text. patternIsTooWide reports the exceptions.
+// A text format accepts a text exactly if its pattern in the JSON Schema matches the text, except where
+// patternIsTooWide.
 func TestFormatsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	for name, form := range textFormats() {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +50,8 @@ func TestFormatsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// patternIsTooWide reports whether a text format may reject a text that its pattern matches. The text may be too
-// long, or be a glob with a reversed range like [z-a].
+// patternIsTooWide reports whether the format may reject a text that its pattern matches: a text that is too
+// long, or a glob with a reversed range like [z-a].
 func patternIsTooWide(format *TextFormat, text string) bool {
 	return len(text) > 250 || format == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

@@ -57,8 +57,8 @@ var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, C
 
 func checkGlob(pattern string) error { return errorOf(Glob(pattern)) }
 
-// bracketExpression returns the regular expression for the text between the brackets of a pattern. The expression
-// is invalid for a reversed range.
+// bracketExpression returns the regular expression for the text between the brackets of a pattern. For a
+// reversed range like z-a, it returns an invalid expression.
 func bracketExpression(brackets string) string {
 	brackets, negated := strings.CutPrefix(brackets, "!")
 	expression := "["
@@ -75,5 +75,5 @@ func bracketExpression(brackets string) string {
 	return expression + "]"
 }
 
-// characterExpression returns the regular expression that matches one given character.
+// characterExpression returns the regular expression that matches only the character r.
 func characterExpression(r rune) string { return fmt.Sprintf(`\x{%x}`, r) }

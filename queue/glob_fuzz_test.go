@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation in this test. It is either a *,
-// which matches any text, or it matches one character if its function returns true for the character.
+// piece is one element of a glob pattern: a *, or an element that matches one character, if matchesRune returns
+// true for the character. The test uses pieces for a simple implementation of globs to compare Glob with.
 type piece struct {
 	matchesAnyText bool
 	matchesRune    func(rune) bool
@@ -60,7 +60,7 @@ func piecesOf(pattern string) (pieces []piece, ok bool) {
 	return pieces, true
 }
 
-// matches reports whether the pieces match the whole text. It tries all possibilities.
+// matches reports whether the pieces match the whole text. It tracks all positions that the pieces can reach.
 func matches(pieces []piece, text []rune) bool {
 	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
 	reach[0] = true
@@ -82,7 +82,7 @@ func matches(pieces []piece, text []rune) bool {
 	return reach[len(text)]
 }
 
-// Glob accepts the same patterns and texts as the independent implementation.
+// Glob accepts the same patterns and matches the same texts as the simple implementation in this file.
 func FuzzGlob(f *testing.F) {
 	for _, seed := range [][2]string{{"a*", "ab"}, {"*a*b*", "xaxbx"}, {"?[a-c]", "xb"}, {"[!a]*", "bb"}, {"[]", ""},
 		{"[a-]", "-"}, {"**", ""}, {"é?", "éx"}, {"[z-a]", "b"}, {"*aab", "aaab"}} {

@@ -6,9 +6,11 @@ import "slices"
 // or sends a webhook.
 type HookEvents uint8
 
-// These are the events, and two flags. IsHook means that the job is itself a hook, so it cannot have hooks.
-// HookFromSettings means that the settings define the hook, so that only operators and its user may see it. The
-// numbers are stored, so they must not change.
+// These are the events, and two flags. IsHook marks a job that is itself a hook, so it cannot have hooks.
+// HookFromSettings marks a hook that the settings of the service define. Only operators and the hook's user may
+// see such a job.
+//
+// The numbers are stored, so they must not change.
 const (
 	HookCompleted    HookEvents = 1 << 0
 	HookFailed       HookEvents = 1 << 1 // an attempt failed and will be retried
@@ -28,8 +30,8 @@ const (
 	MaxWaitingHookJobs = 10_000
 )
 
-// HookEventsOf returns the events that occur when a job enters a state. Failed must only be passed if an
-// attempt has ended.
+// HookEventsOf returns the events that occur when a job enters a state. The state Failed counts as an event, so
+// pass it only after an attempt has ended.
 func HookEventsOf(s State) HookEvents {
 	switch s {
 	case Completed:
@@ -47,7 +49,7 @@ func HookEventsOf(s State) HookEvents {
 // String returns the name of one event, as used in the settings.
 func (h HookEvents) String() string { return h.textForEvent("completed", "failed", "dead", "ended") }
 
-// textForEvent returns the text for one event. It takes the texts for all events, in the order of AllHookEvents.
+// textForEvent returns the text that belongs to the event h. The texts are in the order of AllHookEvents.
 func (h HookEvents) textForEvent(texts ...string) string {
 	if i := slices.Index(AllHookEvents, h); i >= 0 {
 		return texts[i]
@@ -63,7 +65,7 @@ type HookCommands struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// CommandFor returns the command of one event; "" if none exists.
+// CommandFor returns the command for one event, or "" if the event has no hook.
 func (c *HookCommands) CommandFor(event HookEvents) string {
 	return event.textForEvent(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }
@@ -78,8 +80,8 @@ func (c *HookCommands) CommandEvents() (events HookEvents) {
 	return events
 }
 
-// RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. That is the
-// user of a hook that the settings define. For any other job it returns nil.
+// RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. This is the user
+// of a hook that the settings define. For all other jobs, the result is nil.
 func (j *Job) RestrictedToUID() *int {
 	if j.HookEvents&HookFromSettings == 0 {
 		return nil

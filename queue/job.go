@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// These are limits on a job, in bytes if the comment names no other unit.
+// These are limits on jobs. The unit is bytes unless the comment names another.
 const (
 	// DatabaseID identifies a queue's SQLite database file. It is the application id at byte 68 of the file:
 	// "qctl".
@@ -29,7 +29,7 @@ const (
 	MaxNice                  = 19        // maximum of nice
 	MaxNoFile                = 1 << 20   // maximum of nofile, as in Linux by default
 	MaxKeyBytes              = 128       // a key, such as the idempotency key of a request
-	DefaultQueue             = "default" // not a limit: the queue of a job that names none
+	DefaultQueue             = "default" // not a limit: the queue of a job that names no queue
 	MaxJobsPerRequest        = 1000      // jobs in one request
 	MaxExitCodes             = 256       // entries of each list of exit codes
 	MaxDeferrals             = 100       // how many times defer_codes may postpone one job
@@ -37,7 +37,7 @@ const (
 	MaxSecrets               = 32        // entries of env_secret
 	MaxResultBytes           = 64 << 10  // result of an attempt, as JSON
 	MaxProgressTextBytes     = 256       // text of an attempt's progress
-	MaxDependencyResultBytes = 1 << 20   // results of a job's dependencies together
+	MaxDependencyResultBytes = 1 << 20   // results of all dependencies of a job together
 	MaxHookCommandBytes      = 16 << 10  // shell command line of each hook
 	maxPathBytes             = 4096      // a path, or the command line of the shell
 	maxAccountNameBytes      = 256       // account name
@@ -71,7 +71,7 @@ type Execution struct {
 	Timeout     time.Duration `json:"timeout,omitempty"`    // 0 means no limit
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	KillAfter   time.Duration `json:"kill_after"`
-	Backoff     Backoff       `json:"backoff,omitzero"` // fields that are set replace the service's settings
+	Backoff     Backoff       `json:"backoff,omitzero"` // set fields override the service's settings
 	SpecialExitCodes
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
@@ -81,8 +81,8 @@ type Execution struct {
 	TTY bool `json:"tty,omitempty"`
 	HookCommands
 	User string `json:"user,omitempty"`
-	// AsUID is the uid of the account User, if that account was requested. If it is nil, the setting run_as of
-	// the service decides which account the job runs as.
+	// AsUID is the uid of the account User, if the request named that account. If AsUID is nil, the setting
+	// run_as of the service decides which account the job runs as.
 	AsUID *int `json:"as_uid,omitempty"`
 }
 
@@ -104,8 +104,8 @@ type Limits struct {
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
-// Job is a command to be run to completion, as the store keeps it. A new job that is not stored yet is called a
-// draft. It has no Seq, and it has an ID and times only if these were requested.
+// Job is a command to be run to completion, as the store keeps it. A draft is a new job that is not stored yet.
+// It has no Seq. It has an ID and times only if the request contains them.
 type Job struct {
 	Seq      int64
 	ID       string
@@ -114,30 +114,31 @@ type Job struct {
 	Priority int64
 	// MaxAttempts is the number of attempts (see Attempts) after which the job is dead.
 	MaxAttempts int
-	// Demands lists the gates (limited things such as locks) that the job needs in order to start. Its user's
-	// quota is not included. CheckDemands defines the order. No two demands have the same kind and key.
+	// Demands lists the gates (limited things such as locks) that the job needs in order to start, except its
+	// user's quota. CheckDemands defines their order. No two demands have the same kind and key.
 	Demands []Demand
 	// DependsOn lists the dependencies of a draft, at most MaxDependencies. OnDependencyFailure says what
-	// happens to the job if a dependency does not end as required, or is removed.
+	// happens to the job if a parent does not end as required, or is removed.
 	DependsOn           []Dependency        `json:"After"`
 	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
 	ParentCount         int                 // number of dependencies, including those on removed jobs
-	// DependencyResults holds the results of the job's dependencies as JSON. It is passed to the attempt and
-	// not stored.
+	// DependencyResults holds the results of the job's parents, as JSON. It is passed to the attempt and is not
+	// stored.
 	DependencyResults []byte `json:"-"`
-	// Unique is a key that no other unfinished job of the same user has; "" means no key. A job that ended less
-	// than UniqueFor ago still has its key. OnConflict says what happens to a draft whose key another job has.
+	// Unique is a key that only one unfinished job of the user may have; "" means no key. An ended job keeps its
+	// key until UniqueFor has passed. OnConflict says what happens to a draft whose key another job has.
 	Unique     string
 	UniqueFor  time.Duration
 	OnConflict ConflictAction
 	Schedule   string // schedule that created the job; "" if none did
 	// HookEvents contains the events for which HookCommands has a command, and the flags for hook jobs.
 	HookEvents HookEvents
-	// OwnRetention means that the job's queue had its own retention settings when the job ended.
+	// OwnRetention means that the job's queue had its own retention settings, instead of the general ones, when
+	// the job ended.
 	OwnRetention bool  `json:"Kept"`
 	HookUID      int   // uid of the user whose job caused this hook; 0 for other jobs
 	OutputBytes  int64 // size of the job's outputs in bytes
-	// InputRemoved holds the parts of the input that were removed after the job had ended. A job without its
+	// InputRemoved says which parts of the job's input were removed after the job had ended. A job without its
 	// input cannot run again.
 	InputRemoved InputParts
 	Execution
@@ -145,13 +146,13 @@ type Job struct {
 	State           State
 	Reason          Reason
 	Error           string // error of the last attempt; "" if it succeeded
-	Attempts        int    // attempts that count, since the job was last put in the queue
+	Attempts        int    // attempts that count towards MaxAttempts, since the job was last put in the queue
 	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
 	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
-	// Shortages counts the starts that failed because the machine lacked resources. It is set to 0 after an
-	// attempt, and when the job is put in the queue.
+	// Shortages counts how many times in a row the job could not start because the machine lacked resources. An
+	// attempt, and putting the job in the queue, set it to 0.
 	Shortages      int
-	NeedsIsolation bool   // the next attempt gets its own runner, since a runner died
+	NeedsIsolation bool   // the next attempt gets a runner without other jobs, since a runner died
 	RunnerCrashes  int    // runners that died while running only this job, since it was last put in the queue
 	Fence          int64  // number of the job's newest lease; each claim raises it
 	ExitCode       int64  // exit code of the last attempt; -1 means none
@@ -169,14 +170,14 @@ type Job struct {
 	CreatedAt     Millis
 	UpdatedAt     Millis
 	RunAt         Millis // when the job was first due
-	DueAt         Millis // current due time; in state failed, the time of the retry
+	DueAt         Millis // when the job is due now; in state failed, the time of the retry
 	AgingSince    Millis // when ageing (gaining rank by waiting) started
-	ArrivalNumber int64  // number of jobs enqueued up to AgingSince, including this one
+	ArrivalNumber int64  // number of jobs that were enqueued up to AgingSince, including this one
 	Rank          int64  // result of Order.Rank; set only in the result of a claim or of a list of leases
-	// StartPosition is the place of a claimed job in the order of starts; it is zero for other jobs. Usually it
-	// consists of the job's Rank and Seq. If fairness lets the job start before a better-ranked job of another
-	// user, it consists of that job's Rank and Seq. Jobs with the same StartPosition start in the order of
-	// their claims.
+	// StartPosition is the place of a claimed job in the order in which jobs start; it is zero for other jobs.
+	// Normally it consists of the job's own Rank and Seq. If fairness lets the job start before a better-ranked
+	// job of another user, it consists of the Rank and Seq of that job. Jobs with equal StartPosition start in
+	// the order in which they were claimed.
 	StartPosition StartPosition
 	ExpiresAt     Millis
 	StartedAt     Millis // start of the last attempt
@@ -186,12 +187,12 @@ type Job struct {
 // StartPosition is a place in the order in which the claimed jobs of a queue start. Rank is compared first.
 type StartPosition struct{ Rank, Seq int64 }
 
-// Disowned reports whether the job has no account to run as. The account that enqueued it has lost its uid, and
-// the job names no other account.
+// Disowned reports whether the job has no account to run as: the uid of its user now belongs to another
+// account, and the job names no account.
 func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 
-// Fingerprint returns a hash of the user, the queue, the working directory, and the command or argv. If these
-// are equal, so are the hashes. The hash is never 0 and does not change between versions of queuectl.
+// Fingerprint returns a hash of the job's user, queue, working directory and command or argv, to recognise jobs
+// that run the same command. The hash is never 0 and does not change between versions of queuectl.
 func (j *Job) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, text := range append([]string{strconv.Itoa(j.UID), j.Queue, j.Cwd, j.Command}, j.Argv...) {
@@ -213,7 +214,7 @@ const (
 // conflictNames contains the names of the values of ConflictAction, as users write them.
 var conflictNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
 
-// InputParts is a set of parts of a job's input. They were removed after the job had ended, to free space.
+// InputParts is a set of parts of a job's input that were removed after the job had ended, to free space.
 type InputParts uint8
 
 // These are the parts of an input.
@@ -233,8 +234,8 @@ func (p InputParts) Fields() (names []string) {
 	return names
 }
 
-// Lease is the right to run one attempt of a job. It consists of the job's number and its fence, a number that
-// each claim of the job raises.
+// Lease is the right to run one attempt of a job. Each claim of the job raises Fence, so a result with an older
+// Fence is recognised.
 type Lease struct {
 	Seq   int64
 	Fence int64
@@ -243,8 +244,8 @@ type Lease struct {
 // Lease returns the lease of a claimed job.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime returns how long the job waited until it started or ended, or until now. It measures from the time
-// when the job could first run. If the job was released or retried later, it measures from then.
+// QueueTime returns how long the job has waited to start: until it started or ended, or until now. The time
+// begins when the job could first run, or when it was last released or retried.
 func (j *Job) QueueTime(now Millis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
@@ -279,11 +280,11 @@ type Attempt struct {
 	// store, OutputRef names the file of the runner that contains it. At most one of both is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is the number of bytes of output that are kept. If the output was removed to free space, it
-	// is OutputOverRetention or OutputOverQuota.
+	// OutputBytes is the number of bytes of output that are kept. If the output was removed to free space,
+	// OutputBytes is OutputOverRetention or OutputOverQuota.
 	OutputBytes int64
-	// Result is the attempt's result as JSON; nil means none. ResultError says why the attempt's
-	// result was not kept. The result counts as output and is removed together with it.
+	// Result is the attempt's result as JSON; nil means none. ResultError says why a result was not kept. If the
+	// output is removed to free space, the result is removed with it.
 	Result      []byte
 	ResultError string
 }
@@ -307,8 +308,8 @@ type EventKind string
 // These are the kinds of events.
 const (
 	EventEnqueued EventKind = "enqueued"
-	// EventStarted means that an attempt has started. It is recorded only if the service learned of the start
-	// while the attempt ran.
+	// EventStarted means that an attempt has started. It is missing if the service learned of the start only
+	// after the attempt had ended.
 	EventStarted EventKind = "started"
 	// EventProgress means that an attempt has reported progress. At most two such events per second are
 	// recorded for one attempt.
@@ -328,8 +329,8 @@ const (
 	EventResumed        EventKind = "resumed"  // by a user
 	EventSettingChanged EventKind = "setting"
 	EventAudit          EventKind = "audit" // an action of a user that no other kind of event records
-	// EventHookDropped means that a hook job was not created, because too many hook jobs wait, the user's quota is
-	// used up, or the user no longer exists.
+	// EventHookDropped means that a hook job was not created, because too many hook jobs wait, the user's quota
+	// is used up, or the user's account no longer exists.
 	EventHookDropped EventKind = "hook_dropped"
 
 	// EventScheduleAdded means that a schedule was added or replaced. This event and all kinds below contain
@@ -340,8 +341,8 @@ const (
 	EventScheduleResumed  EventKind = "schedule_resumed"
 	EventScheduleEnqueued EventKind = "schedule_fired"  // an occurrence created a job
 	EventScheduleMissed   EventKind = "schedule_missed" // occurrences were missed; the event names the last one
-	// EventScheduleSkipped means that an occurrence created no job, because of the schedule's overlap setting
-	// or for lack of room in the queue.
+	// EventScheduleSkipped means that an occurrence created no job, because of the schedule's overlap setting or
+	// because the queue was full.
 	EventScheduleSkipped EventKind = "schedule_skipped"
 )
 
@@ -354,7 +355,7 @@ func EventKinds() []EventKind {
 		EventScheduleMissed, EventScheduleSkipped}
 }
 
-// Event is one row of the stored sequence of events. The numbers Seq of the events have no gaps.
+// Event is one row of the stored list of events. Seq numbers the events without gaps.
 type Event struct {
 	Seq             int64
 	Time            Millis

@@ -2,8 +2,8 @@ package queue
 
 import "testing"
 
-// Fingerprints do not change between versions. Two jobs have the same fingerprint exactly if their user, queue,
-// directory and command are the same.
+// A fingerprint is the same in all versions of queuectl. Two jobs have the same fingerprint exactly if their
+// user, queue, directory and command are the same.
 func TestFingerprint(t *testing.T) {
 	base := func() Job {
 		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}

@@ -16,15 +16,15 @@ const maxNestingDepth = 32
 const MaxMembers = 16_384
 
 // CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The
-// error is an *Error of CodeParse that says where the fault is. EachMember, EachElement and DecodeJSONString
-// rely on this check.
+// error is an *Error of CodeParse that says where the fault is. Call CheckJSON before EachMember, EachElement
+// and DecodeJSONString, which do not check their input.
 //
-// For speed, it checks long strings itself and passes only the rest to the library, because much of the input
-// is job output.
+// CheckJSON checks long strings itself and the rest with package json. That is faster, because much of the
+// input is output of jobs in long strings.
 func CheckJSON(line []byte) error {
 	depth := 0
-	// shortenedLine is the line without the contents of the long strings, which this function checks itself. The
-	// library checks the shortened line.
+	// shortenedLine is line without the contents of long strings. Package json checks it, and this function
+	// checks the long strings.
 	var shortenedLine []byte
 	from := 0 // start of the part of line that is not in shortenedLine yet
 	for i := 0; i < len(line); i++ {
@@ -66,9 +66,9 @@ func CheckJSON(line []byte) error {
 // longStringBytes is the length, in bytes, above which CheckJSON checks a string itself.
 const longStringBytes = 256
 
-// isPlainJSONText reports whether the text of a JSON string, which must be UTF-8, is certainly valid. It
-// returns true if the text contains no control characters and only one-letter escapes. Other texts may be valid
-// too.
+// isPlainJSONText reports whether the text of a JSON string is certainly valid. text must be UTF-8. The result
+// is true if text contains no control characters and only one-letter escapes. If it is false, the text may be
+// valid too.
 func isPlainJSONText(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -83,9 +83,9 @@ func isPlainJSONText(text []byte) bool {
 	return true
 }
 
-// EachMember passes the members of a JSON object, in order, to a function. CheckJSON must have accepted data.
-// EachMember takes linear time. It returns an error if data is not an object, has more than MaxMembers members,
-// or contains a name twice.
+// EachMember passes the members of a JSON object, in order, to visit. CheckJSON must have accepted data.
+// EachMember returns an error if data is not an object, has more than MaxMembers members, or contains a name
+// twice. It takes linear time.
 func EachMember(data []byte, visit func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -117,7 +117,7 @@ func EachMember(data []byte, visit func(name string, value json.RawMessage) erro
 	return nil
 }
 
-// EachElement passes the elements of a JSON array, in order, to a function. CheckJSON must have accepted data.
+// EachElement passes the elements of a JSON array, in order, to visit. CheckJSON must have accepted data.
 // EachElement returns an error if data is not an array.
 func EachElement(data []byte, visit func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
@@ -158,7 +158,7 @@ func skipValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the container ends here, and so does the number or literal in it
+				return i // the surrounding object or array ends here, and so does this number or literal
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -172,8 +172,8 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the index of the quote that ends the JSON string beginning at i. It returns len(data) if
-// the string has no end.
+// skipString returns the index of the closing quote of the JSON string that begins at i. It returns len(data)
+// if the string has no closing quote.
 func skipString(data []byte, i int) int {
 	for from := i + 1; ; {
 		length := bytes.IndexByte(data[from:], '"')
@@ -192,9 +192,9 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. For speed, it decodes
-// one-letter escapes itself, because much of the input is job output with many newlines. The library decodes
-// other escapes.
+// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. It decodes one-letter escapes
+// itself and others with package json. That is faster, because much of the input is output of jobs, with many
+// newlines.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return unmarshalText(raw)
@@ -216,7 +216,7 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	return string(append(text, rest...)), nil
 }
 
-// unmarshalText returns the text of a JSON string, as the library decodes it.
+// unmarshalText returns the text of a JSON string, decoded by package json.
 func unmarshalText(raw json.RawMessage) (s string, err error) {
 	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
@@ -224,9 +224,9 @@ func unmarshalText(raw json.RawMessage) (s string, err error) {
 	return s, CheckSurrogates(raw)
 }
 
-// CheckSurrogates returns an error if a JSON string that CheckJSON has accepted contains only half of an
-// escaped surrogate pair. The library would silently replace such a half, which is not a character (RFC 8259,
-// section 8.2).
+// CheckSurrogates returns an error if a JSON string contains only half of an escaped surrogate pair, which is
+// not a character (RFC 8259, section 8.2). Package json would silently replace such a half. CheckJSON must have
+// accepted the string.
 func CheckSurrogates(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')
@@ -260,8 +260,7 @@ func escapedCodeUnit(raw []byte) rune {
 // letters it contains 0.
 var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
 
-// escapeLetters maps characters to the letters of their escapes. It does not contain the slash, which needs no
-// escape.
+// escapeLetters maps characters to the letters of their escapes. It omits the slash, which need not be escaped.
 var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
 // AppendJSONString appends a text as a JSON string. The text must be UTF-8.

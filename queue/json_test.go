@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nestingDepth returns the nesting depth of JSON, as the standard decoder sees it.
+// nestingDepth returns how deep JSON is nested, computed with the decoder of package json.
 func nestingDepth(raw []byte) (deepestLevel int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
@@ -29,7 +29,7 @@ func nestingDepth(raw []byte) (deepestLevel int) {
 	}
 }
 
-// JSON may be nested 32 levels deep. Brackets inside strings do not count.
+// JSON that is nested more than 32 levels deep is rejected. Brackets inside strings do not count.
 func TestJSONDepthIsBounded(t *testing.T) {
 	nested := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	for raw, good := range map[string]bool{
@@ -44,7 +44,8 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	}
 }
 
-// Half of a surrogate pair is rejected, not replaced. A text that only looks like an escape is accepted.
+// Half of an escaped surrogate pair is rejected and not silently replaced. A text that only looks like an
+// escape, because its backslash is escaped, is accepted.
 func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd",
@@ -71,8 +72,8 @@ func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	}
 }
 
-// EachMember and EachElement agree with the standard decoder about every value. CheckJSON accepts exactly
-// the input that is valid JSON, UTF-8, and not nested too deeply.
+// CheckJSON accepts exactly the input that is valid JSON in UTF-8 and is not nested too deeply. For such input,
+// EachMember and EachElement pass on the same values as package json.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`,
 		`{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`, `["a\n\"\\"]`, `["a\u0041"]`,

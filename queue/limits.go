@@ -2,7 +2,7 @@ package queue
 
 import "slices"
 
-// EnforcementExtent says to what degree a limit of jobs is enforced.
+// EnforcementExtent says how far a limit of jobs is enforced.
 type EnforcementExtent int
 
 // These are the values of EnforcementExtent.
@@ -19,7 +19,7 @@ type Enforcement struct {
 	Mechanism string // mechanism that enforces the limit, or why none does
 }
 
-// jobLimits lists the fields that limit a job. Each function reports whether a job has the limit.
+// jobLimits lists the fields that limit a job. The function has reports whether a job has that limit.
 var jobLimits = []struct {
 	name string
 	has  func(j *Job) bool
@@ -32,8 +32,8 @@ var jobLimits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements returns the enforcement of every limit. A limit that is not in knownEnforcements counts as not
-// enforced.
+// Enforcements describes how every limit is enforced. It copies the entries of knownEnforcements. For all other
+// limits, it says that they are not enforced.
 func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) {
 	for _, l := range jobLimits {
 		e := Enforcement{Limit: l.name,
@@ -51,14 +51,15 @@ func HasAnyLimit(jobs []Job) bool {
 	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Limits != Limits{} })
 }
 
-// UnenforcedLimit is a limit that is not fully enforced. JobIndex is the index of the first job with this
-// limit.
+// UnenforcedLimit is a limit that is not fully enforced. JobIndex is the index of the first job in a list with
+// this limit.
 type UnenforcedLimit struct {
 	Enforcement
 	JobIndex int
 }
 
-// UnenforcedLimits returns the limits of the jobs that are not fully enforced, in the order of the fields.
+// UnenforcedLimits returns the limits that some of the jobs have and that are not fully enforced, in the order
+// of jobLimits.
 func UnenforcedLimits(jobs []Job, knownEnforcements []Enforcement) (unenforcedLimits []UnenforcedLimit) {
 	for i, e := range Enforcements(knownEnforcements) {
 		if e.Extent == Enforced {

@@ -19,8 +19,8 @@ func SameVariable(a, b string) bool { return a == b }
 // unquotedChars contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const unquotedChars = "%+,-./:=@_"
 
-// isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
-// name. It knows only keywords made of letters, since quoteWord always quotes others, such as { and !.
+// isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword at the beginning of a
+// command. It knows only keywords made of letters. quoteWord quotes others, such as { and !, anyway.
 func isShellKeyword(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
@@ -28,10 +28,11 @@ func isShellKeyword(word string) bool {
 	}, word)
 }
 
-// quoteWord quotes a text for a POSIX shell. For a text with unprintable characters, it returns a printf
-// command in a command substitution. The result stays on one line and can be copied from a terminal. A command
-// substitution drops a newline at the end, so a text that ends in a newline is quoted as $'…'. That form works
-// in bash, ksh and zsh, but not in dash.
+// quoteWord quotes a text for a POSIX shell. The result is one line of printable characters, which users can
+// copy. For a text with unprintable characters, it is "$(printf '…')".
+//
+// A shell removes newlines from the end of such a result. So a text that ends in a newline is quoted as $'…',
+// which works in bash, ksh and zsh, but not in dash.
 func quoteWord(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -46,8 +47,8 @@ func quoteWord(text string) string {
 			b.WriteString(`\t`)
 		case r == '\\':
 			b.WriteString(`\\`)
-		// Escape ! and a leading - too: bash expands ! from its history, and printf takes a leading - as an
-		// option.
+		// Escape ! and a leading - too. Otherwise bash would replace ! by a command from its history, and printf
+		// would take - as the beginning of an option.
 		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0):
 			b.WriteRune(r)
 		default:

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// The expected values follow from POSIX.1-2024: its quoting rules (Shell Command Language, 2.2) and the formats
-// of printf.
+// CommandText quotes by the rules of POSIX.1-2024 (Shell Command Language, section 2.2, and the formats of
+// printf).
 func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -32,7 +32,7 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
-// shellUnsafeWords lists words that a shell would misinterpret without quoting.
+// shellUnsafeWords lists words that a shell would change or misinterpret if they were not quoted.
 var shellUnsafeWords = []string{
 	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b",
 	"-n", "%s", `\n`, `\101`,
@@ -40,9 +40,9 @@ var shellUnsafeWords = []string{
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// installedShells returns the installed shells by name. Each value is a text to send to the shell before a command
-// line, so that the shell treats the line as if a user had pasted it. For bash, the text turns history expansion on.
-// dash is an example of a shell that supports only POSIX.1-2017.
+// installedShells returns the installed shells by name. Each value is a text to send to the shell before a
+// command line, so that the shell treats that line like one that a user types. For example, it turns on bash's
+// history expansion. dash is included because it supports only POSIX.1-2017.
 func installedShells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -55,7 +55,7 @@ func installedShells(t *testing.T) map[string]string {
 	return found
 }
 
-// CommandText returns a line that a shell splits into the given words. The line consists of printable
+// A shell splits the line that CommandText returns into the original words. The line contains only printable
 // characters.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	line := CommandText("", append([]string{"printf", `%s\0`}, shellUnsafeWords...))
@@ -73,7 +73,8 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	}
 }
 
-// A program runs even if its name is a keyword of the shell or looks like an assignment.
+// CommandText quotes the name of a program so that the shell runs it, even if the name is a keyword of the
+// shell or looks like an assignment.
 func TestCommandTextRunsAnyProgram(t *testing.T) {
 	names := []string{
 		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until",
@@ -93,8 +94,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// A word that ends with a newline cannot be quoted on one line for every POSIX shell. CommandText quotes such a
-// word for bash.
+// CommandText quotes a word that ends with a newline so that bash reads it back. No way to quote such a word on
+// one line works in every POSIX shell.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

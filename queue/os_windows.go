@@ -14,13 +14,13 @@ func SameVariable(a, b string) bool { return strings.EqualFold(a, b) }
 // unquotedChars contains the characters, except letters and digits, that need no quoting in cmd.exe.
 const unquotedChars = `+,-./:=@_\~`
 
-// isShellKeyword reports whether a word has a special meaning to cmd.exe where a program's name is expected.
+// isShellKeyword reports whether cmd.exe treats a word as a keyword at the beginning of a command.
 func isShellKeyword(word string) bool {
 	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
 }
 
-// quoteWord quotes a text so that cmd.exe passes it on unchanged and CommandLineToArgvW parses it as
-// one argument. A backslash is literal except before a quote.
+// quoteWord quotes a text so that it reaches a program unchanged: cmd.exe passes it on, and CommandLineToArgvW
+// parses it as one argument. A backslash needs escaping only before a quote.
 func quoteWord(text string) string {
 	var b strings.Builder
 	backslashes := 0

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// CommandText returns a line that Windows splits into the same words.
+// Windows splits the line that CommandText returns into the original words.
 func TestCommandTextIsReadBackByWindows(t *testing.T) {
 	argv := []string{"prog", "a b", "", `say "hi"`, `a\"b`, `dir with space\`, `C:\a\b`, "a&b", "é"}
 	line := CommandText("", argv)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The error about an invalid value says what is wrong and what to use instead. It never contains an error text
-// of Go's libraries. A number that is too large is reported as too large.
+// The error for an invalid JSON value says what is wrong and what to use instead. It contains no error text of
+// Go's libraries. For a number beyond the range of its type, it says that the number is too large.
 func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
@@ -53,7 +53,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// An invalid value in the text of a flag causes the same error as in JSON.
+// An invalid value of a command-line flag causes the same error as the same value in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
@@ -73,8 +73,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// If an unknown field has a name that other tools use, the error suggests the field with the same meaning, not
-// the field with the most similar name.
+// Some names that other tools use for a field are unknown here, such as cmd. The error suggests the field with
+// the same meaning, even if another field has a more similar name.
 func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec
@@ -85,8 +85,8 @@ func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 	}
 }
 
-// If two fields exclude each other, the error is about the first field, names the second one, and
-// says what to do.
+// If a spec sets two fields that exclude each other, the error is about the first one, names the second one,
+// and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
 		`{"command":"cat","tty":true,"stdin":"x"}`: `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,

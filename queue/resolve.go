@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Defaults holds the values of fields that a spec does not set.
+// Defaults holds the values that a job gets for fields which its spec does not set.
 type Defaults struct {
 	Priority    int64
 	MaxRetries  int64
@@ -18,8 +18,8 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// Resolve checks a spec and returns a draft: the job that the spec requests, not stored yet. The error is an
-// *Error of CodeInvalid that lists all problems, up to a limit.
+// Resolve checks a spec and returns the requested job as a draft, a job that is not stored yet. The error is an
+// *Error of CodeInvalid. It lists all problems, up to maxListedErrors.
 func Resolve(s *Spec, d Defaults) (Job, error) {
 	var problems errorList
 	check := func(ok bool, field, format string, args ...any) {
@@ -93,7 +93,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 // fieldChecker reports a problem with a field if ok is false. Problems are listed in the order of the calls.
 type fieldChecker = func(ok bool, field, format string, args ...any)
 
-// resolveCommand sets the job's command and shell, and reports a spec without a command.
+// resolveCommand sets the job's shell, and reports a spec that has neither command nor argv.
 func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
@@ -104,7 +104,8 @@ func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
 
-// resolveEnv returns the spec's environment variables as NAME=value, sorted. It reports those that are too long.
+// resolveEnv returns the spec's environment variables as NAME=value, sorted. It reports variables that are too
+// long.
 func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
@@ -131,15 +132,16 @@ var queuectlVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECT
 	"QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieVariable}
 
-// Traceparent and Tracestate are the names of environment variables. The variables contain the trace that a job
-// belongs to, in the format of the W3C Trace Context headers. The client copies them from its own environment.
+// Traceparent and Tracestate are the names of two environment variables of jobs. They contain the trace to
+// which a job belongs, in the format of the W3C Trace Context headers. The client copies them from its own
+// environment.
 const (
 	Traceparent = "TRACEPARENT"
 	Tracestate  = "TRACESTATE"
 )
 
-// WithoutTrace returns the spec without its trace. It is used to compare requests: two requests that differ
-// only in the trace request the same job.
+// WithoutTrace returns the spec without its trace. Two requests that differ only in the trace request the same
+// job, so they are compared without it.
 func (s *Spec) WithoutTrace() *Spec {
 	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
 		return s
@@ -153,11 +155,12 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// CookieVariable is the name of an environment variable that marks every process of an attempt. Its value is
-// different for each attempt. With it, the runner finds processes that have left the attempt's session.
+// CookieVariable is the name of an environment variable that marks every process of an attempt. Its value
+// differs between attempts. The runner searches for the value to find processes that have left the attempt's
+// session.
 const CookieVariable = "QUEUECTL_COOKIE"
 
-// pairTooLongMessage is the error message for a name and a value that are too long together.
+// pairTooLongMessage is the error message for a name and a value that together exceed a limit.
 const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
 
 // checkLabels reports each label whose name and value are too long together.
@@ -182,7 +185,7 @@ func ValidID(id string) bool {
 	return len(id) > 0 && len(id) <= 128
 }
 
-// isAbsolute reports whether a path is absolute on Unix or on Windows.
+// isAbsolute reports whether path is an absolute path, in the form of Unix or of Windows.
 func isAbsolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")

@@ -32,7 +32,7 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	}
 }
 
-// Without retries, a job has one attempt. The three ways to request four attempts are equivalent.
+// Zero retries mean one attempt. The three ways to request four attempts are equivalent.
 func TestResolveAttempts(t *testing.T) {
 	for _, c := range []struct {
 		retries, attempts *int64
@@ -48,7 +48,7 @@ func TestResolveAttempts(t *testing.T) {
 
 func textOfBytes(n int) string { return strings.Repeat("x", n) }
 
-// envOfBytes returns an environment of n bytes. The size includes names, = and terminators.
+// envOfBytes returns an environment with a size of n bytes, which includes names, = and terminating NULs.
 func envOfBytes(n int) map[string]string {
 	m := map[string]string{}
 	for i := 0; n > 0; i++ {
@@ -71,14 +71,14 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// fieldLimit describes a limit of a field. Resolve accepts a spec after atLimit has changed it. It rejects a spec
-// after beyondLimit has changed it, with an error that names the field.
+// fieldLimit describes the limit of a field. atLimit sets a value that Resolve must accept. beyondLimit sets
+// the next value, which Resolve must reject with an error that names the field.
 type fieldLimit struct {
 	name, field          string
 	atLimit, beyondLimit func(*queue.Spec)
 }
 
-// specChange returns f. It marks f as a change of a spec in the table of fieldLimits.
+// specChange returns f unchanged. It gives a function literal the type that the table of fieldLimits needs.
 func specChange(f func(*queue.Spec)) func(*queue.Spec) { return f }
 
 func withCommand(command string) func(*queue.Spec) {
@@ -91,8 +91,8 @@ func withArgv(argv ...string) func(*queue.Spec) {
 
 func withID(id string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &id } }
 
-// withIntField returns a function that turns a number into a change of a spec. The change sets the named field to
-// this number.
+// withIntField returns a function that makes a change of a spec from a number: the change sets the named field
+// to the number.
 func withIntField(fieldName string) func(n int64) func(*queue.Spec) {
 	return func(n int64) func(*queue.Spec) {
 		return func(s *queue.Spec) {
@@ -184,7 +184,7 @@ func checkRefused(t *testing.T, caseName string, s *queue.Spec, field string) {
 	}
 }
 
-// A spec that can never be a job is rejected with an error that names the field.
+// A spec that no job can have is rejected with an error that names the field.
 func TestResolveRejectsWithFieldName(t *testing.T) {
 	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
 		return func(s *queue.Spec) { *at(s) = &text }
@@ -277,7 +277,8 @@ func TestResolveReportsAllProblems(t *testing.T) {
 	}
 }
 
-// ValidID accepts exactly the documented ids: no paths, no control characters, only ASCII letters.
+// ValidID accepts exactly the documented ids. It rejects paths, control characters, and characters outside
+// ASCII.
 func TestValidIDAcceptsOnlyDocumentedIDs(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", textOfBytes(128)} {
 		if !queue.ValidID(good) {

@@ -9,14 +9,14 @@ import (
 // follows the prefix.
 const credentialPrefix = "credential:"
 
-// CredentialName returns the name of the credential that a reference denotes. ok is false if the reference
-// denotes a file.
+// CredentialName returns the name of the systemd credential in a reference. ok is false if the reference is the
+// path of a file.
 func CredentialName(reference string) (name string, ok bool) {
 	return strings.CutPrefix(reference, credentialPrefix)
 }
 
-// resolveSecrets returns the spec's references to secrets, each in the form NAME=reference. The secrets
-// themselves can only be read by the runner.
+// resolveSecrets returns the spec's references to secrets, each as NAME=reference. It does not read the
+// secrets. Only the runner may do that.
 func resolveSecrets(check fieldChecker, s *Spec) []string {
 	var references []string
 	for name, reference := range s.EnvSecret {
@@ -28,8 +28,8 @@ func resolveSecrets(check fieldChecker, s *Spec) []string {
 	return references
 }
 
-// validReference reports whether a text is a valid reference to a secret: the path of a file, or a credential
-// of the runner.
+// validReference reports whether a text is a valid reference to a secret: the path of a file, or a systemd
+// credential of the runner.
 func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)
@@ -37,8 +37,8 @@ func validReference(text string) bool {
 	return isAbsolute(text) && hasNoNUL(text)
 }
 
-// validCredential reports whether name is a valid credential name, by the rules of systemd. Such a name
-// contains no path, so it cannot denote a file elsewhere.
+// validCredential reports whether name is a valid name of a credential by the rules of systemd. The name cannot
+// contain a path, so it cannot lead to a file in another directory.
 func validCredential(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -16,7 +16,7 @@ var signalNames = [...]string{
 	"PWR", "SYS",
 }
 
-// These are the first and the last real-time signal that programs can use, as numbered by glibc.
+// These are the lowest and the highest number of real-time signals that programs can use, as in glibc.
 const (
 	firstRealTimeSignal = 34
 	lastSignal          = 64
@@ -35,7 +35,7 @@ func SignalName(n int) string {
 	return fmt.Sprintf("signal %d", n)
 }
 
-// SignalText returns a signal's number and name for a message.
+// SignalText returns a signal's number and name for a message, such as "signal 9 (SIGKILL)".
 func SignalText(n int) string {
 	name := SignalName(n)
 	if !strings.HasPrefix(name, "SIG") {

@@ -16,8 +16,9 @@ import (
 	"unicode/utf8"
 )
 
-// Spec is a user's request for a job. A field that is nil is not set. In JSON it has the members that the tags
-// name; other members are rejected. The documentation lists the fields in this order. See docs/decisions/0066.
+// Spec is a user's request for a job. A field that is nil is not set. In JSON, the names of the members are in
+// the field tags, and other members are rejected. The documentation lists the fields in this order. See
+// docs/decisions/0066.
 type Spec struct {
 	ID                  *string           `field:"id"`
 	Command             *string           `field:"command"`
@@ -46,7 +47,7 @@ type Spec struct {
 	UniqueFor           *time.Duration    `field:"unique_for"`
 	OnConflict          *string           `field:"on_conflict"`
 	Env                 map[string]string `field:"env"`
-	// EnvPass holds names of variables. The client replaces EnvPass by entries of Env, so Resolve rejects it.
+	// EnvPass holds names of variables. The client must replace it by entries of Env, so Resolve rejects it.
 	EnvPass         []string          `field:"env_pass"`
 	EnvSecret       map[string]string `field:"env_secret"`
 	MaskSecrets     *bool             `field:"mask_secrets"`
@@ -76,11 +77,11 @@ type Spec struct {
 	OutputLimit     *int64            `field:"output_limit" kind:"size"`
 }
 
-// FieldKind says in which form a command line contains the value of a field.
+// FieldKind says how a command line writes the value of a field.
 type FieldKind uint8
 
-// These are the kinds. A list or a map is given by repeating a flag: each flag adds one list entry, or one map
-// entry NAME=value. Exit codes are integers, separated by commas or in repeated flags.
+// These are the kinds. For a list or a map, a flag may be repeated: each flag adds one entry. An entry of a map
+// has the form NAME=value. Exit codes are integers, separated by commas or in repeated flags.
 const (
 	KindText FieldKind = iota
 	KindInteger
@@ -94,7 +95,7 @@ const (
 	KindExitCodes
 )
 
-// Field is one row of the table of job fields. Each row describes a member of Spec.
+// Field is one row of the table of job fields. It describes one member of Spec.
 type Field struct {
 	Name        string // name in JSON; the flag has - instead of _
 	Alias       string // alternative name; "" means none
@@ -103,8 +104,8 @@ type Field struct {
 	constraint  *Constraint // accepted values; nil means all values of the kind
 }
 
-// fields returns the table of job fields. It computes the table at the first use, since most programs do not
-// need it. The fields timeout and timeout_ms both set the member Timeout.
+// fields returns the table of job fields. The table is built at the first use, since most programs do not need
+// it. Its rows timeout and timeout_ms both belong to the member Timeout.
 var fields = sync.OnceValue(func() (fieldTable []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
@@ -137,13 +138,13 @@ var fields = sync.OnceValue(func() (fieldTable []Field) {
 	return fieldTable
 })
 
-// usageText describes the fields, each in a line NAME: DESCRIPTION.
+// usageText describes each field in a line NAME: DESCRIPTION.
 //
 //go:embed fields.txt
 var usageText string
 
-// usages returns the descriptions by field name. It computes them at the first use, since most programs do not
-// need them.
+// usages returns the descriptions by field name. The map is built at the first use, since most programs do not
+// need it.
 var usages = sync.OnceValue(func() map[string]string {
 	texts := make(map[string]string, len(fields()))
 	for line := range strings.Lines(usageText) {
@@ -183,16 +184,16 @@ func FieldNames() (names []string) {
 // a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther. That
-// function returns false for a member that it does not accept. If handleOther is nil, no such member is
-// accepted. data must have passed CheckJSON.
+// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther, which returns
+// false for a member that it does not know. Such members are rejected. So are all members that are not fields
+// if handleOther is nil. CheckJSON must have accepted data.
 func (s *Spec) Decode(data []byte, handleOther func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	return s.setMembers(data, handleOther, (*Field).setJSON)
 }
 
-// setMembers sets the members of a JSON object that are fields and not null, with setField. It passes members
-// that are not fields to handleOther, as Decode does.
+// setMembers calls setField for each member of a JSON object that is a field and not null. It passes other
+// members to handleOther, see Decode.
 func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.RawMessage) (bool, error),
 	setField func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var problems errorList
@@ -212,7 +213,7 @@ func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.
 		case f == nil && len(problems.problems) > 0:
 			problems.add(Invalid(name, "unknown job field"))
 		case f == nil:
-			problems.add(CheckField(name)) // only the first error has a hint, which takes long to compute
+			problems.add(CheckField(name)) // only the first error suggests a field, because the search takes long
 		case slices.Contains(givenFields, f):
 			problems.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
 		case !isNull(value):
@@ -245,8 +246,8 @@ func (s *Spec) GivenFields() map[string]any {
 	return m
 }
 
-// CheckText returns an error if a text in the spec is not valid UTF-8. In JSON, such a text would silently be
-// replaced.
+// CheckText returns an error if a text in the spec is not valid UTF-8. Package json would silently replace the
+// invalid bytes.
 func (s *Spec) CheckText() error {
 	for _, f := range fields() {
 		var texts []string
@@ -271,7 +272,8 @@ func (s *Spec) CheckText() error {
 
 const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a script"
 
-// SetText sets a field from the text of a flag. For a list, a map or exit codes, each call adds to the value.
+// SetText sets a field from the value of a command-line flag. For a list, a map or exit codes, each call adds
+// to the value.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
@@ -284,7 +286,7 @@ func (s *Spec) SetText(name, value string) error {
 	return fieldError(f.Name, err)
 }
 
-// setText sets the field from the text of a flag, as Spec.SetText does.
+// setText sets the field from the value of a command-line flag. See Spec.SetText.
 func (f *Field) setText(s *Spec, text string) (err error) {
 	var value any = text
 	switch f.Kind {
@@ -351,8 +353,8 @@ func CheckField(name string) error {
 	return nil
 }
 
-// unknownFieldHint returns a hint for an unknown field. It names the field that was probably meant, or says
-// where all fields are listed.
+// unknownFieldHint returns the end of the error for an unknown field: the field that the user probably meant,
+// or where all fields are listed.
 func unknownFieldHint(name string) string {
 	for _, pair := range [...][2]string{
 		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},

@@ -51,13 +51,13 @@ func decodeInto[T any](target **T, v json.RawMessage, decode func(json.RawMessag
 	return err
 }
 
-// memberOf returns the member of a spec that holds the value of the field.
+// memberOf returns the member of Spec that holds the value of the field.
 func (f *Field) memberOf(s *Spec) reflect.Value {
 	return reflect.ValueOf(s).Elem().Field(f.memberIndex)
 }
 
-// jsonValue returns the value of the field as it is written to JSON, or nil if the field is not set. For timeout_ms
-// it always returns nil, because the field timeout contains the value.
+// jsonValue returns the value of the field for JSON, or nil if the field is not set. For timeout_ms it always
+// returns nil, because the value is written as timeout.
 func (f *Field) jsonValue(s *Spec) any {
 	member := f.memberOf(s)
 	if member.IsNil() {
@@ -77,8 +77,8 @@ func (f *Field) jsonValue(s *Spec) any {
 	return reflect.Indirect(member).Interface()
 }
 
-// acceptsNumbersAsText reports whether the field accepts a whole number in JSON where a text is expected. Job ids
-// and amounts are often numbers.
+// acceptsNumbersAsText reports whether the field accepts a whole number in JSON instead of a text. Job ids and
+// amounts are often numbers, so clients may send them without quotes.
 func (f *Field) acceptsNumbersAsText() bool {
 	return f.Name == "id" || f.Name == "depends_on" || f.Name == "resources"
 }

@@ -74,7 +74,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	})
 }
 
-// Flags can express every spec that JSON can express, with the same meaning.
+// Every spec in JSON can also be written with flags, and has the same meaning.
 func TestSpecSurvivesFlags(t *testing.T) {
 	kinds := map[string]queue.FieldKind{}
 	for _, f := range queue.Fields() {
@@ -96,7 +96,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	})
 }
 
-// flagsOf returns the texts of the flags that a user would write for the value of a field.
+// flagsOf returns the values of the flags with which a user would set a field.
 func flagsOf(kind queue.FieldKind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:
@@ -118,7 +118,7 @@ func flagsOf(kind queue.FieldKind, value any) (flags []string) {
 	return []string{fmt.Sprint(value)}
 }
 
-// Every field is parsed from JSON, under both of its names if it has two. A value of the wrong type is
+// Every field can be read from JSON, under both of its names if it has two. A value of the wrong type is
 // rejected with an error that names the field.
 func TestSpecReadsEveryField(t *testing.T) {
 	good := map[string][2]string{
@@ -172,8 +172,8 @@ func TestSpecReadsEveryField(t *testing.T) {
 	}
 }
 
-// Unknown fields are rejected with the most similar known name. A field that is given twice is rejected, in any
-// order and with either of its names.
+// The error for an unknown field suggests the most similar known one. A field that is given twice is rejected,
+// in any order and under either of its names.
 func TestSpecIsStrict(t *testing.T) {
 	for _, c := range []struct{ json, field, says string }{
 		{`{"comand":"x"}`, "comand", `"command"`},
@@ -233,8 +233,8 @@ func TestSpecTakesNullAsNotGiven(t *testing.T) {
 	}
 }
 
-// Parsing never panics, whatever the JSON is. An accepted spec is unchanged after encoding and decoding, and
-// Resolve accepts it or rejects it as invalid.
+// Parsing does not panic for any JSON. If it accepts a spec, encoding and decoding do not change the spec, and
+// Resolve either accepts the spec or rejects it with CodeInvalid.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`,
 		`{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`,
@@ -262,7 +262,8 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// An edit changes only the settings that it names. For that, SpecOf must contain each field of Execution.
+// An edit changes only the fields that it names. SpecOf must contain each field of Execution, because an edit
+// would reset the fields that it omits.
 func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
 		OutputLimit: 1 << 20}

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Scheduling is the rule that orders waiting jobs.
+// Scheduling is the rule by which a queue orders its waiting jobs.
 type Scheduling string
 
-// These are the rules. ByAging uses a priority that grows while a job waits. ByPriority uses the priority
-// alone. ByArrival uses the order of arrival.
+// These are the rules. ByAging orders jobs by priority, and a job gains priority while it waits. ByPriority
+// orders jobs by their given priority, ByArrival by the time of arrival.
 const (
 	ByAging    Scheduling = "aging"
 	ByPriority Scheduling = "priority"
 	ByArrival  Scheduling = "fifo"
 )
 
-// AgingUnit is the unit in which the waiting of a job is measured.
+// AgingUnit says what earns a waiting job priority: time, or jobs that are enqueued after it.
 type AgingUnit string
 
 // These are the values of AgingUnit. With AgingByTime, a job gains one point of priority per AgingInterval.
@@ -26,17 +26,19 @@ const (
 	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// Order defines how ranks are computed. AgingInterval is the waiting time that is worth one point of priority
-// with AgingByTime.
+// Order defines how ranks are computed. AgingInterval is used only with AgingByTime: a job gains one point of
+// priority for each AgingInterval that it waits.
 type Order struct {
 	Scheduling    Scheduling
 	AgingUnit     AgingUnit
 	AgingInterval time.Duration
 }
 
-// Rank returns a job's sort key, lower first. The parameters are the job's Priority, AgingSince and ArrivalNumber.
-// Jobs with equal ranks start in the order of Seq. The rank never changes once the job is runnable: all
-// waiting jobs gain points at the same speed, so their order stays the same. The result is clamped on overflow.
+// Rank returns a job's sort key; jobs with a lower rank start first. The parameters are the job's Priority,
+// AgingSince and ArrivalNumber. Jobs with equal ranks start in the order of Seq.
+//
+// A rank never changes while the job waits. All waiting jobs gain points at the same speed, so their order
+// stays the same. On overflow, the result is the nearest int64.
 func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
@@ -49,8 +51,8 @@ func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int6
 	return saturatingSub(int64(agingSince), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of jobs
-// ever enqueued; see Rank for the other parameters.
+// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of
+// jobs that were ever enqueued. See Rank for the other parameters.
 func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || agingSince == 0:
@@ -61,9 +63,9 @@ func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs i
 	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound for the effective priority of a job with the given rank or a worse
-// one. The effective priority is the priority plus the points gained by waiting. enqueuedJobs is the number of
-// jobs ever enqueued. Scheduling must not be ByArrival.
+// EffectivePriority returns an upper bound for the effective priority, which is the priority plus the points
+// gained by waiting. The bound holds for all jobs with the given rank or a higher one. enqueuedJobs is the
+// number of jobs that were ever enqueued. Scheduling must not be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

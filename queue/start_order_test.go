@@ -12,13 +12,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// orderByTime and orderByEnqueues are the orders with the two kinds of ageing.
+// orderByTime is the Order in which jobs gain priority with time, orderByEnqueues that in which they gain it
+// with each enqueued job.
 var orderByTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 var orderByEnqueues = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
 	AgingInterval: time.Minute}
 
-// Four jobs have these priorities and points: (3,5), (5,3), (8,0) and (2,7). The last one runs first, because
-// its sum is nine. The three with a sum of eight follow in the order of their arrival.
+// Jobs start in the order of priority plus points. Here, four jobs have these priorities and points: (3,5),
+// (5,3), (8,0) and (2,7). The last job has a sum of nine and starts first. The others have a sum of eight and
+// start in the order of arrival.
 func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
@@ -37,8 +39,8 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	}
 }
 
-// For both kinds of ageing, the fixed ranks of two jobs order them like their effective priorities, at every
-// time when both are runnable.
+// At any time when two jobs are runnable, their ranks, which do not change, order them like their effective
+// priorities, which grow. This holds for both kinds of ageing.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]queue.Order{orderByTime, orderByEnqueues}).Draw(t, "order")
@@ -50,7 +52,7 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		p1, s1 := draw("one")
 		p2, s2 := draw("other")
 		now := max(s1, s2) + rapid.Int64Range(0, 1<<42).Draw(t, "later")
-		// The exact effective priorities (with ageing) of both jobs, in milliseconds of ageing or in points.
+		// These are the exact effective priorities of both jobs, in milliseconds of ageing or in points.
 		e1, e2 := p1*interval+now-s1, p2*interval+now-s2
 		if o.AgingUnit == queue.AgingByEnqueues {
 			e1, e2 = p1+now-s1, p2+now-s2
@@ -62,8 +64,8 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	})
 }
 
-// Ranks are clamped to the limits of int64. A higher priority never ranks behind a lower one, and an earlier
-// job never behind a later one.
+// On overflow, a rank is the nearest int64. Even then, a job with a higher priority never ranks behind one with
+// a lower priority, and an earlier job never behind a later one.
 func TestRankSaturates(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
 		math.MaxInt64 - 1, math.MaxInt64}))
@@ -97,8 +99,8 @@ func TestRankWithoutAgeing(t *testing.T) {
 	}
 }
 
-// A job gains one point per whole interval, but none before it is runnable. The number of points is never
-// negative, even if the clock is set back.
+// A job gains one point for each whole interval that it waits, but none before it is runnable. It never has
+// negative points, even if the clock is set back.
 func TestPointsAreWholeIntervals(t *testing.T) {
 	for _, c := range []struct {
 		since, now queue.Millis
@@ -110,8 +112,8 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// For the rank of a job, EffectivePriority returns the job's effective priority or one more. No job with a worse
-// rank has a higher effective priority.
+// For the rank of a job, EffectivePriority returns the job's effective priority or one more. No job that ranks
+// behind it has a higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500
 	for _, o := range []queue.Order{

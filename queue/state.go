@@ -38,8 +38,8 @@ var stateNames = [...]string{
 	Cancelled:  "cancelled",
 }
 
-// transitions is the state table: for each state, it lists the states that can follow. State 0 is that of a new
-// job.
+// transitions is the state table: for each state, it lists the states that can follow. State 0 means that the
+// job is new.
 var transitions = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
@@ -65,7 +65,7 @@ func (s State) String() string {
 	return ""
 }
 
-// StateNames returns the names of the given states.
+// StateNames returns the names of the given states, in the same order.
 func StateNames(states []State) []string {
 	names := make([]string, len(states))
 	for i, s := range states {
@@ -88,9 +88,9 @@ func (s State) Ended() bool { return s > Processing }
 // Runnable reports whether a job in state s can start when it is due and a worker is free.
 func (s State) Runnable() bool { return s == Pending || s == Failed }
 
-// ParseStates returns the states that a name denotes: one state, or "waiting" (pending, failed, blocked and
-// held) or "done" (completed). For an unknown name it returns an ErrInvalid that suggests the most similar
-// known name.
+// ParseStates returns the states that a name selects: one state, or several for the names "waiting" (pending,
+// failed, blocked and held) and "done" (completed). For an unknown name, it returns an ErrInvalid that suggests
+// the most similar name.
 func ParseStates(name string) ([]State, error) {
 	switch name {
 	case "waiting":
@@ -111,8 +111,8 @@ func ParseStates(name string) ([]State, error) {
 		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateForWord returns the name of the state that a word denotes, for example in similar programs. It returns
-// "" if the word denotes no state.
+// StateForWord returns the name of the state that other programs call by the given word, such as processing for
+// "running". It returns "" if it does not know the word.
 func StateForWord(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":
@@ -132,29 +132,28 @@ func StateForWord(word string) string {
 	return ""
 }
 
-// Reason explains the state of a job or attempt where the state alone does not. "" means that the state needs
-// no explanation.
+// Reason says why a job or attempt is in its state, if the state alone does not show that. Otherwise it is "".
 type Reason string
 
-// These are the reasons. No reason has the name of a state.
+// These are the reasons. None of them is also the name of a state.
 const (
 	ReasonTimedOut Reason = "timed_out"  // the attempt was ended by its timeout
 	ReasonSignal   Reason = "signal"     // the attempt was ended by a signal that queuectl did not send
 	ReasonOOM      Reason = "oom_killed" // the kernel killed the attempt because memory ran out
 	ReasonNotFound Reason = "not_found"  // exit code 127
-	// ReasonNotRunnable means exit code 126. The file is not executable, or the job's cwd, stdin_file or
-	// env_secret is unusable.
+	// ReasonNotRunnable means exit code 126: the file is not executable, or the job's cwd, stdin_file or
+	// env_secret cannot be used.
 	ReasonNotRunnable Reason = "not_runnable"
-	ReasonLost        Reason = "lost"        // the runner died, but the machine did not go down
+	ReasonLost        Reason = "lost"        // the runner died, although the machine did not go down
 	ReasonInterrupted Reason = "interrupted" // the machine went down
 	ReasonDeferred    Reason = "deferred"    // the exit code is one of the job's defer_codes
 	ReasonStopped     Reason = "stopped"     // the service had to stop the attempt
 	ReasonShortage    Reason = "shortage"    // the machine had no free process, memory or file descriptor
 	ReasonExpired     Reason = "expired"     // the job was not started by expires_at
 	ReasonUnkillable  Reason = "unkillable"  // a process of the attempt survived SIGKILL
-	ReasonPoison      Reason = "poison"      // several runners died, each with only this job running
+	ReasonPoison      Reason = "poison"      // several runners died while this job was their only job
 	ReasonCancelled   Reason = "cancelled"   // a user cancelled the job while it ran
-	ReasonDependency  Reason = "dependency"  // a dependency did not end as required, or was removed
+	ReasonDependency  Reason = "dependency"  // a parent did not end as required, or was removed
 	// ReasonReplaced means that another job replaced this one: a job with the same unique key, or the next
 	// occurrence of its schedule.
 	ReasonReplaced Reason = "replaced"

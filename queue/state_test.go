@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// transitions lists, for each state, the states that can follow. "" represents a new job.
+// transitions lists, for each state, the states that can follow. The state "" means that the job is new.
 var transitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
@@ -67,8 +67,8 @@ func TestWaitingRunnableAndEnded(t *testing.T) {
 	}
 }
 
-// ParseStates returns the state with a given name, and several states for a name like "waiting". The error for
-// an unknown name suggests the most similar name.
+// ParseStates returns the state with the given name, or several for a name like "waiting". The error for an
+// unknown name suggests the most similar name.
 func TestStatesAreSelectedByName(t *testing.T) {
 	for _, s := range queue.States() {
 		got, err := queue.ParseStates(s.String())

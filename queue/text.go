@@ -38,7 +38,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			return 0, ErrNegative
 		}
 	}
-	// Add up integers, because a float64 of nanoseconds is inexact above 104 days.
+	// Add up integers. A float64 of nanoseconds would be inexact above 104 days.
 	var total time.Duration
 	rest := text
 	for rest != "" {
@@ -84,13 +84,13 @@ func parseDecimal(text string) (float64, error) {
 	return n, err
 }
 
-// These are the errors of ParseDuration for a duration that is out of range.
+// These are the errors of ParseDuration for a duration that is negative or too long.
 var (
 	ErrTooLong  = errors.New("too long; the maximum is 3650d (ten years)")
 	ErrNegative = errors.New("cannot be negative; use 0 or more")
 )
 
-// ParseInteger parses a whole number. Its error says what to write instead.
+// ParseInteger parses a whole number. The error says what to write instead.
 func ParseInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -102,7 +102,7 @@ func ParseInteger(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
 }
 
-// ParseNumber parses a number. Its error says what to write instead.
+// ParseNumber parses a number. The error says what to write instead.
 func ParseNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
@@ -114,7 +114,7 @@ func ParseNumber(text string) (float64, error) {
 	return n, nil
 }
 
-// outOfRangeError returns the error for a number that is too large or too small for its type.
+// outOfRangeError returns the error for a number that its type cannot hold.
 func outOfRangeError(text string) error {
 	if strings.HasPrefix(text, "-") {
 		return fmt.Errorf("%s is too small; use a larger number", Clip(text))
@@ -158,8 +158,8 @@ func FormatDuration(d time.Duration) string {
 	return b.String()
 }
 
-// sizeUnits lists the units of sizes. FormatSize uses only the first five, which are sorted, the largest first.
-// ParseSize accepts all of them, in upper and lower case.
+// sizeUnits lists the units of sizes. ParseSize accepts all of them, in upper and lower case. FormatSize uses
+// only the first five, from the largest to the smallest.
 var sizeUnits = []struct {
 	suffix string
 	bytes  int64
@@ -245,7 +245,7 @@ func ParseTime(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
 	const daySeconds, hourEndIndex = 24 * 60 * 60, len("2006-01-02T15")
-	// Check the hour and the comma here, because time.Parse also accepts one-digit hours and a comma.
+	// time.Parse also accepts one-digit hours and a comma, so reject them here.
 	if err != nil || text[hourEndIndex] != ':' || strings.Contains(text, ",") ||
 		offset <= -daySeconds || offset >= daySeconds {
 		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", Clip(text))
@@ -256,8 +256,8 @@ func ParseTime(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// CommandText returns command. If command is "", it returns argv as one line that a shell splits into the same
-// words. It cuts a line that is longer than MaxCommandBytes bytes in JSON, and appends ….
+// CommandText returns command or, if command is "", a line that a shell splits into the words of argv. If that
+// line takes more than MaxCommandBytes bytes in JSON, CommandText cuts it and appends "…".
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
@@ -273,7 +273,8 @@ func CommandText(command string, argv []string) string {
 	return ClipJSON(strings.Join(words, " "), MaxCommandBytes)
 }
 
-// QuoteShellWord returns a text as one word of a shell command line. It quotes the text if necessary.
+// QuoteShellWord returns a text in the form in which a shell reads it as one word. It adds quotes only if they
+// are needed.
 func QuoteShellWord(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(unquotedChars, r)

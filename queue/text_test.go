@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// For every escape, DecodeJSONString returns the same text as the library.
+// DecodeJSONString returns the same text as package json for every escape.
 func TestDecodeJSONStringMatchesLibrary(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00",
 		"\u2028", "é"}))
@@ -63,7 +63,7 @@ func TestCommandTextIsBounded(t *testing.T) {
 	}
 }
 
-// DescribeSize always writes a unit, so every size in a message has one.
+// Every size in a message has a unit, because DescribeSize always writes one.
 func TestDescribeSizeHasAUnit(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1KiB", 1025: "1025 bytes", 3 << 20: "3MiB",

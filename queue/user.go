@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// NoUser is used instead of a uid for actions that no user has requested.
+// NoUser is the uid for actions that the service takes on its own, without a request of a user.
 const NoUser = math.MinInt
 
 type userKey struct{}
 
-// WithUser returns a context for a request of the user uid. The code that serves users round robin reads the
-// uid from it.
+// WithUser returns a context for a request of the user uid. The store serves users round robin, and reads the
+// uid from this context.
 func WithUser(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, userKey{}, uid)
 }

@@ -34,7 +34,8 @@ func readNumber(v json.RawMessage) (float64, error) {
 	return ParseNumber(string(v))
 }
 
-// decodeTextOrNumber returns a text, or a number as text. description says in the error what the value must be.
+// decodeTextOrNumber returns the value of a JSON text, or a JSON number as text. Its error says that the value
+// must be as in description.
 func decodeTextOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
@@ -73,7 +74,8 @@ func readTime(v json.RawMessage) (Millis, error) {
 	return ParseTime(t)
 }
 
-// setTimeoutMS sets *timeout to the value of field timeout_ms. It rejects a value that differs from field timeout.
+// setTimeoutMS sets *timeout to a value in milliseconds. It rejects the value if the field timeout has set a
+// different one.
 func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 	ms, err := decodeInteger(v)
 	if err != nil {
@@ -115,7 +117,7 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	if !f.acceptsNumbersAsText() {
 		return decodeText(v)
 	}
-	if t := string(v); strings.Trim(t, "-0123456789") == "" { // only digits and -, so v is an integer
+	if t := string(v); strings.Trim(t, "-0123456789") == "" { // v consists of digits and -, so it is an integer
 		return t, nil
 	}
 	if v[0] != '"' {
@@ -124,7 +126,8 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	return DecodeJSONString(v)
 }
 
-// readList reads a list of texts. The result has no spare capacity, because many jobs may be in memory.
+// readList reads a list of texts. The result has no spare capacity, to save memory, because many jobs may be
+// loaded.
 func (f *Field) readList(v json.RawMessage) ([]string, error) {
 	list := []string{}
 	err := EachElement(v, func(e json.RawMessage) error {

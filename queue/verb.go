@@ -2,7 +2,7 @@ package queue
 
 import "slices"
 
-// Verb is an action of a user on a stored job that is not leased, that is, not claimed by a node.
+// Verb is an action of a user on a stored job that no node has claimed.
 type Verb string
 
 // These are the verbs. Their values are their names in the protocol.
@@ -18,18 +18,18 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsIn       []State           // states of a job in which the verb changes it
-	noEffectIn   []State           // states in which the goal of the verb is already reached
+	actsIn       []State           // states in which the verb changes a job
+	noEffectIn   []State           // states in which the verb is accepted but changes nothing
 	startsJob    bool              // the verb lets the job run
 	nextState    func(State) State // returns the job's state after the verb
 	event        EventKind         // event to record
-	acceptedJobs string            // which jobs the verb accepts, for error messages
+	acceptedJobs string            // text for error messages: which jobs the verb accepts
 }
 
-// alwaysState returns a function for nextState that always returns the given state.
+// alwaysState returns a value for verbRule.nextState that makes every job enter the given state.
 func alwaysState(next State) func(State) State { return func(State) State { return next } }
 
-// keepState is a function for nextState that does not change the state.
+// keepState is a value for verbRule.nextState that does not change the state.
 func keepState(s State) State { return s }
 
 var verbRules = map[Verb]verbRule{
@@ -51,9 +51,9 @@ var verbRules = map[Verb]verbRule{
 		"only jobs that are not running can be removed"},
 }
 
-// EffectOn returns the effect of a verb on a job: the job's next state and the event to record. State 0 means
-// that the job is removed. hasEffect is false if the verb has no effect on the job. If the verb does not accept
-// the job's state, EffectOn returns ErrWrongState.
+// EffectOn returns the effect of a verb on a job: the job's next state and the event to record. If the next
+// state is 0, the job is removed. hasEffect is false if the job already is as the verb would make it. If the
+// job's state does not allow the verb, EffectOn returns ErrWrongState.
 func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool, err error) {
 	r := verbRules[v]
 	switch {
@@ -69,8 +69,8 @@ func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool
 	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobs, v.suggestCommand(j))
 }
 
-// suggestCommand returns the command that the user probably wants for a job whose state the verb does not
-// accept. It returns "" if none is known.
+// suggestCommand returns the command that the user probably wants for a job in whose state the verb is not
+// allowed. It returns "" if no such command is known.
 func (v Verb) suggestCommand(j *Job) string {
 	switch {
 	case v == VerbRemove:
@@ -87,5 +87,5 @@ func (v Verb) suggestCommand(j *Job) string {
 	return ""
 }
 
-// ActsIn returns the states of a job in which the verb changes it.
+// ActsIn returns the states in which the verb changes a job.
 func (v Verb) ActsIn() []State { return verbRules[v].actsIn }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A verb makes only transitions that the state table allows. If a verb does not accept the state of a job, its
-// error names the state. No verb changes a running job.
+// A verb changes the state of a job only as the state table allows, and changes no running job. If the verb is
+// not allowed in the state of a job, the error names that state.
 func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
@@ -43,7 +43,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	}
 }
 
-// If a verb does not accept the state of a job, its error contains the command to use instead, with the job's
+// If a verb is not allowed in the state of a job, the error contains the command to use instead, with the job's
 // id.
 func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	for _, c := range []struct {
@@ -123,8 +123,8 @@ func drawValidSpec(t *rapid.T) *queue.Spec {
 	return &spec
 }
 
-// SpecOf returns a spec that requests exactly the given job, whatever the current defaults are. An edit is based
-// on this spec, so it changes only the fields that it names.
+// A job from the spec that SpecOf returns equals the original job, whatever the current defaults are. An edit
+// starts from this spec, so it changes only the fields that it names.
 func TestSpecOfRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j, err := queue.Resolve(drawValidSpec(t), defaults)
@@ -161,8 +161,8 @@ func normalize(j queue.Job) queue.Job {
 	return j
 }
 
-// An edit is a merge patch: null restores a field's default, maps are merged, and a field clears the fields
-// that it excludes. An error names the field that caused it.
+// An edit is a merge patch: null restores the default of a field, and the entries of maps are added to the
+// existing ones. A field clears those that cannot be combined with it. An error names the field that caused it.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.Resolve(

@@ -48,7 +48,7 @@ func startProcess(t *testing.T, uid uint32) startedProcess {
 	return b
 }
 
-// stat returns the fields of the process's /proc/PID/stat, from the process state to the end.
+// stat returns the fields of the process's /proc/PID/stat from the third one, the process state, on.
 func (b startedProcess) stat(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
@@ -59,8 +59,9 @@ func (b startedProcess) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running table in
-// that directory names one of the given processes as the runner, and the others as its jobs.
+// createAccountRunner creates the directory of a runner that has switched to uid 1, and holds its lock, as if
+// it were alive. The running table in the directory names runnerProcess as the runner, and the processes jobs
+// as its jobs.
 func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
 	jobs ...startedProcess) (dir string) {
 	t.Helper()
@@ -88,8 +89,8 @@ func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProc
 	return dir
 }
 
-// An account can write any pid into the directory of its runner. EndAllRunners, called by root, nevertheless
-// ends only processes of this account.
+// EndAllRunners, called by root, ends only processes of the account to which a runner has switched. That
+// account can write the pid of any other process into the runner's directory.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
@@ -103,8 +104,8 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
-	// Kill returns no error for a process of another account: it assumes that the runner has ended and that
-	// the pid was reused.
+	// For a process of another account, Kill returns no error. It assumes that the runner has ended and that
+	// another process got its pid.
 	if err := process.Kill(foreign.pid, foreign.startTicks, new(uint32(1))); err != nil {
 		t.Errorf("a pid that now belongs to another account's process: %v", err)
 	}
@@ -130,7 +131,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	}
 }
 
-// OutputSize returns 0 for a symbolic link in the output directory, because the target may belong to
+// OutputSize counts a symbolic link in the output directory as 0 bytes, because its target may belong to
 // another account.
 func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TimeSinceBoot returns the time since the machine was booted. On Linux, it includes the time asleep. No user
-// can set this clock, and all processes see the same value.
+// TimeSinceBoot returns the time since the machine was booted. On Linux, this includes the time that the
+// machine was asleep. Setting the clock does not change the result, and it is the same for all processes.
 func TimeSinceBoot() time.Duration {
 	var now unix.Timespec
 	unix.ClockGettime(bootClock, &now) // this clock always exists

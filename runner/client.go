@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Client is a service's connection to one living runner. It sends and receives frames, the messages of
-// package wire. A goroutine must call Run to receive frames. All methods except Run and Close may be called
+// Client is the connection of a service to one living runner. Service and runner exchange frames, the messages
+// of package wire. A goroutine must call Run to receive them. All methods except Run and Close may be called
 // from any goroutine.
 type Client struct {
 	Dir string // the runner's directory
@@ -29,20 +29,21 @@ type Client struct {
 
 	mu     sync.Mutex
 	lastID wire.RequestID // id of the last request; guarded by mu
-	// pendingReplies holds the channel that receives each answer, by the id of the request. It is nil once the
-	// connection has ended. It is guarded by mu.
+	// pendingReplies maps the id of each unanswered request to the channel that receives the answer. It is nil
+	// after the connection has ended. It is guarded by mu.
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
-// ErrNewerDatabase means that a service with the same or a later epoch has already connected to the runner.
-// The epoch is the number of a service start and is stored in the database, so this service has an older
-// database.
+// ErrNewerDatabase means that this service has an older copy of the database than an earlier service. The
+// database counts the starts of services, and the runner has already accepted a connection with the same or a
+// later number.
 var ErrNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
 var ErrNoReply = errors.New("no reply from the runner: the connection to it was lost, or the job's attempt has ended")
 
-// ErrAttemptEnding means that an attempt has ended, or is being ended.
+// ErrAttemptEnding means that the requested action is no longer possible, because the attempt has ended or is
+// being ended.
 var ErrAttemptEnding = errors.New("the job's attempt has ended, or is ending")
 
 // helloTimeout bounds the wait for the answer to Hello.
@@ -53,9 +54,9 @@ func IsAlive(dir string) (bool, error) {
 	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
 }
 
-// Connect connects to the living runner in a directory. epoch is the number of this service start. After this
-// connection, the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at most
-// for helloTimeout.
+// Connect connects to the living runner in a directory. epoch is the number of this start of the service; from
+// now on, the runner rejects frames of earlier starts. Connect waits for the runner's answer, at most for
+// helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
 	if err != nil {
@@ -72,16 +73,16 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.conn.Close()
 		return nil, err
 	}
-	// Take the PID from the kernel: a runner that switched to a user's account could send any PID, and
-	// messages advise people to end the process with this PID.
+	// Take the PID from the kernel. A runner that switched to a user's account could send the PID of any
+	// process, and messages advise people to end the process with this PID.
 	if HasSwitchedAccount(dir) {
 		c.HelloReply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
 
-// listAttempts lists the running and ended attempts that a living runner knows. The runner stays connected
-// to its service.
+// listAttempts lists the attempts, running or ended, that a living runner knows. It does not end the connection
+// between the runner and its service.
 func listAttempts(dir string) (leases []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -94,8 +95,8 @@ func listAttempts(dir string) (leases []wire.Lease, err error) {
 	return append(leases, c.HelloReply.EndedLeases...), nil
 }
 
-// NewestJobSeq returns the highest job number among the runner's attempts at the time of Connect, or 0 if
-// it had none.
+// NewestJobSeq returns the highest job number among the attempts that the runner reported to Connect, or 0 if
+// it reported none.
 func (c *Client) NewestJobSeq() (seq int64) {
 	for _, a := range c.HelloReply.Attempts {
 		seq = max(seq, a.Seq)
@@ -106,10 +107,10 @@ func (c *Client) NewestJobSeq() (seq int64) {
 	return seq
 }
 
-// Close closes a connection for which Run is not called.
+// Close closes the connection. It is for a connection on which Run is not called.
 func (c *Client) Close() { c.conn.Close() }
 
-// readHelloReply reads the runner's answer to a Hello that contained this epoch, and stores it in HelloReply.
+// readHelloReply reads the runner's answer to a Hello with this epoch, and stores the answer in HelloReply.
 func (c *Client) readHelloReply(epoch int64) error {
 	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
@@ -132,9 +133,8 @@ func (c *Client) readHelloReply(epoch int64) error {
 		"in the runner's directory")
 }
 
-// Run reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for
-// it, and all other frames to the function deliver. One call of deliver gets all frames that arrived
-// together.
+// Run reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for the
+// answer, and all other frames to deliver. One call of deliver gets all frames that arrived together.
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
@@ -168,30 +168,31 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	return err
 }
 
-// maxUnsentBytes bounds the bytes that are queued for a runner that does not read. If more bytes are queued, Send
+// maxUnsentBytes limits how many bytes are queued for a runner that does not read. Above this limit, Send
 // closes the connection.
 const maxUnsentBytes = 64 << 20
 
-// Send sends frames together and in order. It never blocks. If the runner is gone or does not read, Run
-// returns.
+// Send sends frames to the runner together and in order. It never blocks. If the runner is gone or does not
+// read, the connection is closed and Run returns.
 func (c *Client) Send(frames ...wire.Frame) {
 	if c.outbox.SendFrames(frames...) > maxUnsentBytes {
 		c.conn.Close()
 	}
 }
 
-// deliverReply passes an answer to the goroutine that waits for it, if any.
+// deliverReply passes an answer to the goroutine that waits for it. If no goroutine waits, the answer is
+// dropped.
 func (c *Client) deliverReply(answer wire.Exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := c.pendingReplies[*answer.ID()]; to != nil {
-		to <- answer // does not block: the channel has room for the only answer
+		to <- answer // does not block: the channel has room for one answer
 		delete(c.pendingReplies, *answer.ID())
 	}
 }
 
-// request sends a message with a new request id, and waits for the answer. It returns ErrNoReply if the
-// connection ends, or the stop channel is closed, before the answer arrives.
+// request sends a message with a new request id and waits for the answer. It returns ErrNoReply if the
+// connection ends or the channel stop is closed before the answer arrives.
 func request[T wire.Exchange](
 	ctx context.Context, c *Client, stop <-chan struct{}, message wire.Exchange,
 ) (answer T, err error) {
@@ -225,19 +226,17 @@ func request[T wire.Exchange](
 	}
 }
 
-// ReadOutput reads output of an attempt, starting at the position cursor (see output.Cursor). If there is no output
-// after this position yet and the stop channel is not nil, ReadOutput waits for output. AttemptGone in the reply
-// means that the runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or the stop
-// channel is closed.
+// ReadOutput reads output of an attempt after the position cursor (see output.Cursor). If stop is not nil, it
+// waits until such output exists. AttemptGone in the reply means that the runner does not know the attempt.
+// ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
 }
 
-// TypeInput writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
-// caller can send the rest again once the attempt's program has read some input. TypeInput returns
-// ErrNoReply if this runner does not run the attempt, if the attempt has no terminal, or if the connection
-// ends.
+// TypeInput writes data to the terminal of a running attempt, and returns how many bytes the terminal accepted.
+// The caller can send the rest after the attempt's program has read some input. TypeInput returns ErrNoReply if
+// the runner does not run the attempt, if the attempt has no terminal, or if the connection ends.
 func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (reply wire.TypeInputReply, err error) {
 	t, err := request[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
 	switch {
@@ -250,9 +249,9 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (repl
 	return *t, nil
 }
 
-// Pause freezes a running attempt, or resumes it if freeze is false. It returns how many of the attempt's
-// processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the attempt
-// or is ending it, and ErrNoReply if the connection ends.
+// Pause freezes the processes of a running attempt or, if freeze is false, resumes them. It returns how many
+// processes have not been frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the
+// attempt or is ending it, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, freeze bool) (unchangedCount int, err error) {
 	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: freeze})
 	switch {
@@ -264,8 +263,8 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, freeze bool) (unchange
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
-// PurgeOutputs makes the runner delete the output files named in refs, and waits for its answer. A file that the
-// runner cannot delete is not an error.
+// PurgeOutputs makes the runner delete the output files in refs, and waits until it has done so. A file that
+// cannot be deleted causes no error.
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
 	if _, err := request[*wire.PurgeOutputsReply](ctx, c, nil, &wire.PurgeOutputs{Refs: refs}); err != nil {
 		return fmt.Errorf("cannot delete output files: %w", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// If a runner has switched to an account, its pid comes from the kernel, not from its reply. The reply
-// could name any process, and messages advise people to end the process of a runner that hangs.
+// For a runner that has switched to an account, Connect takes the pid from the kernel and not from the runner's
+// reply. The reply could contain any pid, and messages advise people to end a runner that hangs by its pid.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for parent, want := range map[string]int{"": 1, rundir.AccountDirPrefix + "daemon": os.Getpid()} {
 		c, err := Connect(startFakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")

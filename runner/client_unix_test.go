@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startFakeRunner creates the directory of a runner and its socket. parentDir is the name of the parent directory.
-// A client that connects to the socket receives the given frame.
+// startFakeRunner creates a runner's directory, in a directory with the name parentDir, and listens on the
+// runner's socket. A client that connects gets the frame answer.
 func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), parentDir, "1.a")
@@ -44,7 +44,7 @@ func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir str
 }
 
 // A runner that is ending rejects every service. Connect returns ErrNewerDatabase only if the runner has
-// already accepted an equal or later epoch.
+// already accepted a connection with the same or a later epoch, the number of a service start.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		_, err := Connect(startFakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
@@ -54,8 +54,8 @@ func TestEndingRunnerRejectsServices(t *testing.T) {
 	}
 }
 
-// EndAllRunners counts a runner that ends by itself, and returns no error for it, even if its files no longer
-// name a process.
+// A runner may be ending by itself while EndAllRunners ends all. EndAllRunners then counts the runner and
+// returns no error, even if the runner's files no longer contain its pid.
 func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")

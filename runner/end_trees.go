@@ -18,11 +18,11 @@ func CookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndTrees ends the remaining processes of the attempts that a dead runner's files name, and of the given
-// attempts. It ends nothing if the machine has rebooted since the runner started. It also ends nothing if the
-// runner's directory is a copy, because the runner of the original directory may be alive. If the directory belongs
-// to an account, EndTrees ends only processes of that account. EndTrees leaves the fields RequestID and Error of
-// the result empty. See docs/decisions/0031.
+// EndTrees ends the processes of attempts whose runner is dead: the attempts that the files in the runner's
+// directory name, and leasedAttempts. It ends nothing if the machine has rebooted since the runner started,
+// because the pids may belong to other processes. It ends nothing if the directory is a copy, because the
+// original runner may be alive. If the runner has switched to an account, EndTrees ends only processes of
+// that account. The fields RequestID and Error of the reply stay empty. See docs/decisions/0031.
 func EndTrees(dir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts

@@ -17,9 +17,8 @@ func UnkillableAfter() time.Duration {
 	return 30 * time.Second
 }
 
-// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service or
-// its runner ends. The user who enqueued a job may allow its command more time to end. StopGrace limits
-// this time, so that a job does not delay the shutdown of the machine.
+// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service or its
+// runner ends. A job's own setting may be longer, but must not delay the shutdown of the machine.
 func StopGrace() time.Duration { return UnkillableAfter() }
 
 // StopGraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service

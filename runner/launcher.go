@@ -14,14 +14,14 @@ type Launcher struct {
 	Exit   <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
-// LauncherError reports that no runner of root can be started at the moment.
+// LauncherError reports that at the moment no process can start a runner as root.
 type LauncherError struct {
-	PID     int    // pid of the launcher or of systemd; 0 if no process listens on the socket
-	Problem string // what is wrong with this process, or with the socket if PID is 0
+	PID     int    // pid of the launcher, or of systemd; 0 if no process listens on the socket
+	Problem string // what is wrong with the process PID, or with the socket if PID is 0
 	Advice  string // what an operator can do
 }
 
-// Error returns the process and the problem. The service shows Advice separately.
+// Error names the process and the problem. It omits Advice, because the service shows Advice separately.
 func (e *LauncherError) Error() string {
 	if e.PID == 0 {
 		return e.Problem

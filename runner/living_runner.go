@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner too,
-// because it reads only files in the runner's directory: the table of running attempts and the journal of ended
-// ones. hasProcess contains all attempts in the table and, of the given leases, those in the journal. The value is
-// false for an attempt whose process the table does not name yet: the runner may or may not have started it. ok is
-// false if the files cannot be read or are damaged.
+// StartedAttempts reports which attempts a living runner has started. It reads only files in the runner's
+// directory, so it also works while the runner is unresponsive: the table of running attempts, and the
+// journal with the results of ended ones. hasProcess contains each attempt in the table and, of the given
+// leases, each one in the journal. Its value is false if the table names no process yet: the runner may or
+// may not have started the attempt. ok is false if the files cannot be read or are damaged.
 func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
@@ -37,8 +37,8 @@ func PIDOf(dir string) int64 {
 }
 
 // readLivingTable reads a living runner's table of running attempts. accountUID is the uid of the account
-// that the runner has switched to, or nil if it has not switched. Jobs of this account can write anything into
-// the table. So readLivingTable sets t.PID to 0 if that process does not belong to the account.
+// that the runner has switched to, or nil if it has not switched. Jobs of this account can write a wrong pid
+// into the table. So readLivingTable sets t.PID to 0 if that process does not belong to the account.
 func readLivingTable(dir string) (t rundir.RunningTable, accountUID *uint32, err error) {
 	if accountUID, err = ownerUID(dir); err == nil {
 		t, err = rundir.ReadTable(dir)
@@ -52,8 +52,8 @@ func readLivingTable(dir string) (t rundir.RunningTable, accountUID *uint32, err
 // KillByDir kills the runner that uses a directory. It does nothing if the runner has ended.
 func KillByDir(dir string) error { return signalRunner(dir, process.Kill) }
 
-// signalRunner signals the living runner that uses a directory. It passes the runner's pid and start
-// time, and the uid from readLivingTable, to sendSignal.
+// signalRunner calls sendSignal for the living runner that uses a directory. accountUID is the uid of the
+// account that the runner has switched to, or nil.
 func signalRunner(dir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
 	t, owner, err := readLivingTable(dir)
 	if err != nil {

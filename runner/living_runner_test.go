@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// newTable creates the running table of a runner with pid 4711 and start time 99.
+// newTable creates the table of running attempts of a runner with pid 4711 and start time 99, in clock ticks.
 func newTable(t *testing.T, dir string) *rundir.Table {
 	t.Helper()
 	table, err := rundir.CreateTable(dir, 0o600, 4711, 99)
@@ -22,8 +22,8 @@ func newTable(t *testing.T, dir string) *rundir.Table {
 	return table
 }
 
-// newRunnerFiles creates the running table and the journal of a runner in a new directory. It creates the
-// table with newTable.
+// newRunnerFiles creates the files of a runner in a new directory: its table of running attempts (see
+// newTable) and its journal of results.
 func newRunnerFiles(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,9 +44,9 @@ func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 	}
 }
 
-// The files of an unresponsive runner show which attempts it has started. Its running table lists the
-// running attempts. Its journal lists the attempts that have ended and whose results no service has
-// received. An attempt without a process may not have started yet.
+// The files of an unresponsive runner show which attempts it has started. Its table lists the running
+// attempts; an attempt without a process may not have started yet. Its journal lists the ended attempts whose
+// results no service has received.
 func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	leaseOf := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
@@ -70,8 +70,8 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	}
 }
 
-// A damaged boot ID counts as missing. Otherwise it would look like the ID of an earlier boot, and the
-// runner's processes would count as ended.
+// A runner's file with the boot ID has a checksum. If the file is damaged, it counts as missing, and the
+// runner as one of the current boot. Otherwise the runner's living processes could count as ended.
 func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {

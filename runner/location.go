@@ -25,11 +25,12 @@ type Location struct {
 	// as root. The service can then read the files in Dir, but not change them. SpawnSocket is "" if the
 	// service starts its runners itself.
 	SpawnSocket string
-	// Account is the account to which a runner started as root switches, permanently, before it accepts jobs.
-	// If Account is "", the runner stays root and starts each job under that job's account.
+	// Account is the account to which a runner that was started as root switches, permanently, before it
+	// accepts jobs. If Account is "", the runner keeps running as root and starts each job under that job's
+	// account.
 	Account string
-	// SpawnsOwnAccount means that connections to SpawnSocket start runners under the service's own account
-	// instead of root, with their directories in the service's own directory. This is so if the user's own
+	// SpawnsOwnAccount means that runners started through SpawnSocket have the service's own account instead
+	// of root, and keep their directories in the service's directory. This is the case if the user's own
 	// systemd manager listens on the socket.
 	SpawnsOwnAccount bool
 	// Tmpdir is the setting job_tmpdir for runners of the service's own account: the directory for the jobs'
@@ -47,7 +48,7 @@ func (l Location) IsExternal() bool { return l.SpawnSocket != "" && !l.SpawnsOwn
 // OwnedByRoot reports whether the runners run as root and start each job under that job's account.
 func (l Location) OwnedByRoot() bool { return l.IsExternal() && l.Account == "" }
 
-// NewRunnersDir returns the directory in which the runners for new jobs create their directories.
+// NewRunnersDir returns the directory in which new runners create their directories.
 func (l Location) NewRunnersDir() string {
 	if l.SpawnSocket != "" && l.Account != "" {
 		return filepath.Join(l.Dir, rundir.AccountDirPrefix+l.Account)
@@ -69,8 +70,8 @@ func HasSwitchedAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), rundir.AccountDirPrefix)
 }
 
-// ListDirs lists the directories of all runners, living and dead. If an account has made the parent
-// directory of its runners unreadable, ListDirs skips these runners.
+// ListDirs lists the directories of all runners, living and dead. It skips runners whose parent directory it
+// may not read, because their account has changed its mode.
 func (l Location) ListDirs() (dirs []string, err error) {
 	for _, root := range l.allRunnersDirs() {
 		entries, err := os.ReadDir(root)
@@ -89,7 +90,7 @@ func (l Location) ListDirs() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// ListLiving lists the directories of the living runners, and of the runners whose state cannot be checked.
+// ListLiving lists the directories of the runners that are alive or whose state cannot be checked.
 func (l Location) ListLiving() (livingDirs []string, err error) {
 	dirs, err := l.ListDirs()
 	for _, dir := range dirs {
@@ -126,8 +127,8 @@ func (l Location) OpenOutput(ref string) (*os.File, error) {
 // StartTimeout bounds the time that a runner takes to start.
 const StartTimeout = 10 * time.Second
 
-// Spawn starts a runner and returns its directory once the runner accepts connections. If isolated is true, the
-// runner runs one isolated job only.
+// Spawn starts a runner, waits until it accepts connections, and returns its directory. If isolated is true,
+// the runner runs one isolated job only.
 func (l Location) Spawn(isolated bool) (dir string, err error) {
 	name := ""
 	if l.SpawnSocket != "" {
@@ -141,9 +142,9 @@ func (l Location) Spawn(isolated bool) (dir string, err error) {
 	return filepath.Join(l.NewRunnersDir(), name), nil
 }
 
-// KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs; Recover does
-// that. If the service may not signal the runner, KillRunner sends a request to SpawnSocket, and a process
-// of root kills the runner.
+// KillRunner kills an unresponsive runner with SIGKILL. Its jobs continue until Recover ends them. If the
+// service may not signal the runner, KillRunner sends a request to SpawnSocket, so that a process of root
+// kills the runner.
 func (l Location) KillRunner(dir string) error {
 	if !l.IsExternal() {
 		return KillByDir(dir)
@@ -155,8 +156,8 @@ func (l Location) KillRunner(dir string) error {
 	return err
 }
 
-// EndAllRunners asks all living runners to end. After the timeout, it kills the remaining runners together
-// with their jobs. It returns the number of runners that ended.
+// EndAllRunners asks all living runners to end. After the timeout, it kills the runners that are left, and
+// their jobs. It returns the number of runners that ended.
 func (l Location) EndAllRunners(timeout time.Duration) (endedCount int, err error) {
 	live, err := l.ListLiving()
 	signalErrs := map[string]error{}

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// LockRunners reserves the runners that were started as root for this service, until the returned file is
-// closed. Without this lock, another service could connect to the runners and take their results. LockRunners
+// LockRunners reserves the runners that were started as root for this service, so that no other service
+// connects to them and takes their results. The lock lasts until the returned file is closed. LockRunners
 // returns nil if runners are not started as root, or if no runner has created their directory yet.
 func (l Location) LockRunners() (*os.File, error) {
 	if !l.IsExternal() {

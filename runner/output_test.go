@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputSize returns at most the largest size that the limit per stream allows, because an account can
-// change its own files. It returns 0 for a file that is not regular.
+// OutputSize returns at most the size that the limit per stream allows, because a job's account can make its
+// output file as large as it likes. OutputSize returns 0 for anything but a regular file.
 func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory
@@ -31,7 +31,8 @@ func TestOutputSizeIsBounded(t *testing.T) {
 	}
 }
 
-// A valid reference can only name a file in the output directory, so RemoveOutputs removes nothing else.
+// A valid reference cannot name a file outside the output directory. RemoveOutputs ignores invalid
+// references, so it removes only output files.
 func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !IsOutputRef(ref) {
 		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)

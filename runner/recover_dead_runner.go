@@ -11,31 +11,32 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// RecoveryResult describes what a dead runner left behind: the results of ended attempts in its journal,
-// and the attempts that were running when it died. After Recover, the processes of these attempts have
-// ended, except those in StuckProcesses.
+// RecoveryResult describes a dead runner's attempts: the results of those that have ended, from its journal,
+// and those that were running when it died. Recover has killed the processes of the running ones, except
+// StuckProcesses.
 type RecoveryResult struct {
 	Results         []*wire.Result
 	RunningAttempts []wire.Attempt
-	// SameBoot means that the machine has not rebooted since the runner started. It is also true if the runner's
-	// boot ID is missing.
+	// SameBoot is false if the machine has rebooted since the runner started. It is true if this is unknown,
+	// because the runner's boot ID is missing.
 	SameBoot bool
-	// FilesDamaged means that the runner's files may be incomplete, so that they may lack attempts that the
-	// runner has started. It is also true after a reboot, since a power cut may have damaged the files.
+	// FilesDamaged means that the runner's files may not contain all attempts that it has started. After a
+	// reboot it is true, because a power cut may have damaged the files.
 	FilesDamaged bool
-	// LeasesWithProcesses lists those attempts in the argument sentAttempts of Recover that still had processes.
+	// LeasesWithProcesses lists the attempts in Recover's argument sentAttempts that still had processes.
 	LeasesWithProcesses []wire.Lease
-	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the attempts in
-	// RunningAttempts to which these processes belong.
+	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the
+	// running attempts that have such processes.
 	StuckProcesses           []wire.RemainingProcess
 	LeasesWithStuckProcesses map[wire.Lease]bool
 }
 
-// Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
+// Recover ends the remaining processes of a dead runner's attempts, and returns what the runner's files say
 // about the attempts. dir is the runner's directory, or "" if it is gone. leasedAttempts lists the attempts
-// without a stored result that this runner may have received; Recover returns results only for these. sentAttempts
-// lists the attempts that no other runner can have received. Recover finds their processes even if dir is damaged or
-// gone. livingRunner is a runner with the rights to end the processes. If it is nil, this process ends them.
+// that this runner may have received and whose results are not stored yet; Recover returns only their
+// results. sentAttempts lists the attempts that only this runner can have received. Their processes are found
+// even if dir is damaged or gone. livingRunner is a runner with the rights to kill the processes; nil means
+// that this process kills them.
 func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wire.Attempt,
 	livingRunner *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunner(dir, leasedAttempts)
@@ -63,9 +64,9 @@ func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wir
 	return r, nil
 }
 
-// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose results no
-// service has acknowledged. It changes nothing. alive reports whether the runner is alive. For a dead runner, the
-// list may also contain attempts whose results were acknowledged.
+// UnacknowledgedLeases lists the running attempts of the runner in dir, and the ended attempts whose results
+// no service has acknowledged. alive reports whether the runner is alive. For a dead runner, the list may
+// also contain attempts whose results were acknowledged, because only the journal is read.
 func UnacknowledgedLeases(dir string) (leases []wire.Lease, alive bool, err error) {
 	if alive, err = IsAlive(dir); err != nil || alive {
 		if err == nil {
@@ -130,8 +131,8 @@ func ReadDeadRunner(dir string, leasedAttempts []wire.Attempt) (recovered Recove
 	return recovered, nil
 }
 
-// endTrees makes the connected runner call EndTrees, because this runner has the rights to end the
-// processes.
+// endTrees makes the connected runner call EndTrees for the dead runner in dir, because the connected runner
+// has the rights to kill the processes.
 func (c *Client) endTrees(ctx context.Context, dir string, sentAttempts []wire.Attempt) (wire.RecoverReply, error) {
 	name := ""
 	if dir != "" {
@@ -150,8 +151,9 @@ func (c *Client) endTrees(ctx context.Context, dir string, sentAttempts []wire.A
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and output from it.
-// livingRunner is a runner with the rights to remove the directory. If it is nil, this process removes it.
+// RemoveDeadRunner removes a dead runner's directory. Before, the caller must save the results and output in
+// it. livingRunner is a runner with the rights to remove the directory; nil means that this process removes
+// it.
 func RemoveDeadRunner(dir string, livingRunner *Client) error {
 	if livingRunner == nil {
 		return rundir.RemoveDeadRunner(dir)

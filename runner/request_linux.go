@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// requestRunner sends a request to SpawnSocket and returns the name of the runner's directory in the reply.
-// The launcher or systemd listens on the socket. It starts a new process, which has the connection as its
-// standard input and replies.
+// requestRunner sends a request to SpawnSocket. The launcher or systemd, which listens on the socket, starts
+// a new process with the connection as its standard input. This process replies with the name of the runner's
+// directory, which requestRunner returns.
 func (l Location) requestRunner(r SpawnRequest) (dirName string, err error) {
 	if err := l.CheckLauncher(); err != nil {
 		return "", err
@@ -46,8 +46,8 @@ func (l Location) unreachableError(err error) error {
 	}
 }
 
-// noReplyError explains why a request got no answer within StartTimeout. pid is the process that listens on
-// SpawnSocket: the launcher or systemd.
+// noReplyError explains why no reply to a request came within StartTimeout. pid is the process that listens
+// on SpawnSocket: the launcher or systemd.
 func (l Location) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncherError(pid); stopped != nil {
 		return stopped

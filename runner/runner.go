@@ -1,5 +1,5 @@
-// Package runner locates, starts and talks to runners: the processes that run the jobs' commands and
-// outlive the service. It also cleans up after a runner that has died.
+// Package runner finds, starts and controls runners: the processes that run the jobs' commands and outlive
+// the service. It also handles what a dead runner has left.
 //
 // Start with Location, which finds and starts runners. Client is a connection to a living runner. Recover
 // ends the processes that a dead runner left behind, and returns the results in its files. The program of
@@ -23,9 +23,9 @@ func OutputPath(rootDir, ref string) string {
 	return filepath.Join(rootDir, rundir.OutputsDirName, ref)
 }
 
-// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. Jobs can write to the file
-// of a runner that has switched to their account. So OutputSize returns at most the largest size that is possible
-// if each stream keeps at most limit bytes of output.
+// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. If the runner has
+// switched to an account, jobs of this account can make the file larger than the runner would. So OutputSize
+// returns at most the size of a file in which each stream has limit bytes of output.
 func OutputSize(rootDir, ref string, limit int64) int64 {
 	info, err := os.Lstat(OutputPath(rootDir, ref))
 	if err != nil || !info.Mode().IsRegular() {
@@ -43,7 +43,7 @@ const IsolatedSuffix = ".alone"
 // IsIsolated reports whether the runner that uses a directory runs one isolated job only.
 func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
-// WorkerName returns the name of the worker in a slot of the runner that uses dir.
+// WorkerName returns the name of the worker that uses a slot of the runner in dir.
 func WorkerName(dir string, slot int64) string {
 	if IsIsolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
@@ -55,7 +55,7 @@ func WorkerName(dir string, slot int64) string {
 // SlotName returns the name of the worker in a slot, for example "w3" for slot 3.
 func SlotName(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
-// OutputRef returns the name of the output file of a lease.
+// OutputRef returns the name of the file with the output of the attempt with this lease.
 func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }

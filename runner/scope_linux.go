@@ -10,15 +10,14 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// lingerDir is the directory in which systemd lists the users whose systemd manager runs even while they
-// are logged out. See docs/decisions/0043.
+// lingerDir is the directory in which systemd lists the users whose systemd manager also runs while they are
+// logged out. See docs/decisions/0043.
 const lingerDir = "/var/lib/systemd/linger"
 
-// scopeCommands returns command prefixes that start a runner in a scope: a group of processes that the
-// user's systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's
-// control group. If one prefix fails, the caller tries the next, which is for an older systemd.
-// scopeCommands returns nil if the user has no manager, or if the manager ends when the user logs out. In
-// the second case, the jobs would end too.
+// scopeCommands returns command prefixes that start a runner in a scope: a group of processes that the user's
+// systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control
+// group. The caller tries the prefixes in order; the last one is for an older systemd. scopeCommands returns
+// nil if the user has no manager, or if the manager, and so the jobs, would end when the user logs out.
 func scopeCommands() [][]string {
 	program, err := exec.LookPath("systemd-run")
 	if err != nil || !exists(filepath.Join(systemdUserDir(), "systemd/private")) {
@@ -33,7 +32,7 @@ func scopeCommands() [][]string {
 		"-p", "Delegate=yes", "-p", "TasksMax=infinity",
 	}
 	return [][]string{
-		// Without this option, systemd ends the whole scope when a job runs out of memory.
+		// By default, systemd ends the whole scope when a job runs out of memory.
 		slices.Concat(args, []string{"-p", "OOMPolicy=continue", "--"}),
 		append(args, "--"), // systemd before 253 lacks OOMPolicy and continues by default
 	}

@@ -2,7 +2,7 @@
 
 package runner
 
-// scopeCommands returns nil: this system has no control groups for runners.
+// scopeCommands returns nil: this system has no systemd.
 func scopeCommands() [][]string { return nil }
 
 // systemdUserDir returns "", because this system has no systemd.

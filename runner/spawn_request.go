@@ -15,14 +15,14 @@ import (
 //
 //	queuectl wants a runner alone as=mail
 //
-// Systemd or the launcher starts a new process, which reads the line and is then the runner. It replies
-// with one line: the name of the runner's directory, or the reason why it does not run. A runner that the
-// service starts itself sends the same reply through a pipe. The two programs may come from different
-// builds, so the words never change.
+// Systemd or the launcher starts a new process, which reads the line and turns into the runner. It replies
+// with one line: the name of the runner's directory, or the reason why it cannot run. If the service starts a
+// runner itself, the runner sends the same line through a pipe. The service and the runner may be of
+// different versions, so the words never change.
 
 // Words of a request. accountArg is followed by the name of the account that the runner switches to.
-// tmpdirArg comes last, because the rest of the line is a path. killArg requests no runner: it is followed
-// by the name of a runner that is to be killed.
+// tmpdirArg is followed by a path, which extends to the end of the line. killArg makes the line a request to
+// kill a runner, whose name follows.
 const (
 	requestPrefix = "queuectl wants a runner"
 	isolatedArg   = "alone"
@@ -31,8 +31,8 @@ const (
 	killArg       = "end="
 )
 
-// Words of the reply. ReadyReplyPrefix begins the line in which a new runner names its directory.
-// RefusedReplyPrefix begins a line with the reason why no runner was started.
+// Words of the reply. ReadyReplyPrefix is followed by the name of the new runner's directory, and
+// RefusedReplyPrefix by the reason why no runner was started.
 const (
 	ReadyReplyPrefix   = "queuectl runner "
 	RefusedReplyPrefix = "queuectl refused "
@@ -42,9 +42,9 @@ const (
 type SpawnRequest struct {
 	Isolated bool   // the runner runs one isolated job
 	Account  string // account that the runner switches to permanently; "" if it does not switch
-	Tmpdir   string // setting job_tmpdir of a runner of the service's own account
-	// KillDir is the path of the directory of a runner that is to be killed, relative to the directory
-	// of root's runners. It is "" in a request for a new runner.
+	Tmpdir   string // setting job_tmpdir, for a runner of the service's own account
+	// KillDir is the directory of a runner to be killed, as a path relative to the directory of root's
+	// runners. It is "" in a request for a new runner.
 	KillDir string
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// spawn starts a runner in its own session, so that it outlives this process. It returns the name of the
-// runner's directory once the runner accepts connections. If the user's systemd manager allows it, the
-// runner gets a control group that it can divide.
+// spawn starts a runner in its own session, so that the runner outlives this process. It waits until the
+// runner accepts connections, and returns the name of the runner's directory. If possible, the user's systemd
+// manager gives the runner a control group that it can divide.
 func (l Location) spawn(isolated bool) (dirName string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
-		return "", err // report the error here, because the runner can only log it
+		return "", err // report the error here, because the runner could only log it
 	}
 	args := append(l.runnerArgs(isolated), l.logArgs()...)
 	for _, scope := range scopeCommands() {
@@ -36,7 +36,7 @@ func (l Location) spawn(isolated bool) (dirName string, err error) {
 	return startAndAwaitReady(cmd, func() {})
 }
 
-// logArgs returns the flag that gives the runner the path of its log file, so that it can reopen the file.
+// logArgs returns the flag with the path of the runner's log file, which the runner needs to reopen the file.
 // It returns nil if the log has no path, for example if it is standard error.
 func (l Location) logArgs() []string {
 	if l.Log == nil || l.Log.Name() == os.Stderr.Name() {
@@ -45,8 +45,8 @@ func (l Location) logArgs() []string {
 	return []string{"--log", l.Log.Name()}
 }
 
-// ReopenLogs makes the living runners of the service's own account reopen their log files. It is called
-// after a log rotation has moved the files.
+// ReopenLogs makes the living runners of the service's own account reopen their log files. The service calls
+// it after a log rotation, which has moved the files.
 func (l Location) ReopenLogs() {
 	if l.IsExternal() {
 		return
@@ -59,9 +59,9 @@ func (l Location) ReopenLogs() {
 	}
 }
 
-// NewCommand returns the command that starts this program again as a runner or as the launcher. The command line
-// consists of argv and extraArgs. The new process outlives this process, so it gets none of the descriptors that
-// this process has inherited.
+// NewCommand returns a command that starts this program again, as a runner or as the launcher, with the
+// command line argv and extraArgs. The new process outlives this process. So it does not get the descriptors
+// that this process has inherited.
 func NewCommand(argv []string, extraArgs ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], extraArgs...)...)
@@ -70,15 +70,15 @@ func NewCommand(argv []string, extraArgs ...string) *exec.Cmd {
 	return cmd
 }
 
-// startAndAwaitReady starts a runner, waits until it calls ReportReady, and returns the name of its directory. When
-// the runner has ended, startAndAwaitReady calls onExit.
+// startAndAwaitReady starts a runner, waits until the runner calls ReportReady, and returns the name of its
+// directory. onExit is called when the runner has ended.
 func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer ready.Close()
-	cmd.ExtraFiles = []*os.File{out} // the new process gets it as descriptor 3, which ReportReady uses
+	cmd.ExtraFiles = []*os.File{out} // descriptor 3 of the new process, which ReportReady uses
 	err = cmd.Start()
 	out.Close()
 	if err != nil {
@@ -90,7 +90,7 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if dirName, err = readReadyReply(ready); err != nil {
-		cmd.Process.Kill() // end the runner, because the caller does not know its directory
+		cmd.Process.Kill() // the caller does not know the runner's directory, so end the runner
 	}
 	return dirName, err
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spawn starts a runner that outlives this process, with a console but without a window. It returns the name
-// of the runner's directory once the runner accepts connections. The runner runs a copy of the program,
-// because Windows cannot replace a running program, and an upgrade must be possible while jobs run. Normally,
-// the copy was installed next to the program. If it is missing, spawn makes one in the runners' directory. A
-// policy of the machine may forbid programs in that directory to run. See docs/decisions/0089.
+// spawn starts a runner that outlives this process, with a console but without a window. It waits until the
+// runner accepts connections, and returns the name of the runner's directory. The runner runs a copy of the
+// program: Windows cannot replace a running program, and the program must be replaceable while jobs run.
+// Normally, the copy was installed next to the program. If it is missing, spawn makes a copy in the runners'
+// directory, where a policy of the machine may forbid programs to run. See docs/decisions/0089.
 func (l Location) spawn(isolated bool) (dirName string, err error) {
 	return l.spawnWith((*exec.Cmd).Start, isolated)
 }
 
-// spawnWith does the work of spawn. It starts the runner with the given function.
+// spawnWith implements spawn. It starts the runner by startCommand.
 func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (dirName string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
-		return "", err // report the error here, because the runner can only log it
+		return "", err // report the error here, because the runner could only log it
 	}
 	copyDir := filepath.Join(l.Dir, rundir.ProgramsDirName)
 	program, err := copies.Find(l.Command[0], copies.DirFor(l.Command[0]), copyDir)
@@ -50,8 +50,8 @@ func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (
 	}
 	defer ready.Close()
 	var cmd *exec.Cmd
-	// First try to start the runner outside this process's job object, because this job object may end the
-	// runner together with the service.
+	// The service's job object may end all its processes together with the service. So first try to start the
+	// runner outside of it.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), l.Dir, out, l.Log

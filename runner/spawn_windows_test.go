@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// The test program also acts as a service, and as the runner that this service starts.
+// Depending on the environment, this test program is a service, or the runner that this service starts.
 func init() {
 	if dir := os.Getenv("QUEUECTL_TEST_SERVICE"); dir != "" {
 		runAsService(dir)
@@ -43,8 +43,8 @@ func runAsService(dir string) {
 }
 
 // A runner runs the copy of the program that was installed next to the program. If that copy is missing or of
-// another version, it runs a copy in the runners' directory. If a policy forbids this, the error names the
-// policy.
+// another version, the runner runs a copy in the runners' directory. If a policy forbids this, the error
+// names the policy.
 func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "programs", "queuectl.exe")
@@ -85,8 +85,8 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	}
 }
 
-// A runner leaves its service's job object if the job object allows that, and then survives when the job
-// object is terminated. If the job object does not allow that, the runner starts inside it.
+// If its service is in a job object, a runner leaves this job object if it may, and then survives the end of
+// the job object. Otherwise the runner starts inside the job object.
 func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		job, err := windows.CreateJobObject(nil, nil)

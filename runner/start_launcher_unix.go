@@ -9,16 +9,15 @@ import (
 	"strconv"
 )
 
-// LauncherSocketName is the name of the launcher's socket in the runners' directory. On systems without
-// systemd, it replaces the socket of the systemd unit.
+// LauncherSocketName is the name of the launcher's socket in the runners' directory. It is used on systems
+// without systemd, which otherwise provides the socket.
 const LauncherSocketName = "spawn.sock"
 
-// StartLauncher starts the launcher, the process that starts root's runners on systems without systemd. The
-// caller must be root. The launcher starts a runner for each connection from the service's account. uid and
-// gid are the ids of this account. The launcher ends when this process ends. argv is the command line that
-// starts this program as a runner.
+// StartLauncher starts the launcher: the process that starts root's runners on systems without systemd. The
+// caller must be root. The launcher starts a runner, with the command line argv, for each connection from the
+// service's account. uid and gid are the ids of this account. The launcher ends when this process ends.
 func StartLauncher(argv []string, dir, policyFile string, uid, gid int, log *os.File) (l Launcher, err error) {
-	// Nothing is written to this pipe. The launcher ends when lifeline is closed.
+	// Nothing is written to this pipe. The launcher ends when lifeline, the writing end, is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)

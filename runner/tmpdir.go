@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// HasTmpdir reports whether the runner that uses a directory has the same job_tmpdir as a new runner would
-// get. It returns true for root's runners: their job_tmpdir is in root's policy file, not in the service's
-// settings.
+// HasTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would get.
+// It returns true for root's runners, because the service's settings do not determine their job_tmpdir:
+// root's policy file does.
 func (l Location) HasTmpdir(dir string) bool {
 	if l.IsExternal() {
 		return true
@@ -19,8 +19,8 @@ func (l Location) HasTmpdir(dir string) bool {
 	return err == nil && tmpdir == l.Tmpdir
 }
 
-// CheckTmpdir returns an error if the setting job_tmpdir would prevent a runner of the service's own
-// account from starting.
+// CheckTmpdir returns an error if no runner of the service's own account could start with the setting
+// job_tmpdir.
 func (l Location) CheckTmpdir() error {
 	if l.Tmpdir == "" {
 		return nil
@@ -28,8 +28,8 @@ func (l Location) CheckTmpdir() error {
 	return rundir.CheckTmpdir(l.Tmpdir, l.Dir, false)
 }
 
-// checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable.
-// Without this directory, no runner of the service's own account can start.
+// checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable, so
+// that no runner of the service's own account could start.
 func (l Location) checkWorkspacesDir() error {
 	if l.Tmpdir != "" {
 		return l.CheckTmpdir()

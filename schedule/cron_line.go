@@ -1,10 +1,11 @@
 // Package schedule computes when recurring jobs are due: the occurrences (planned times) of a cron line in a
 // time zone.
 //
-// Start with Parse and CronLine.Next. A cron line describes times that a wall clock shows. When a time zone
-// changes its offset, the clock may skip a time or show it twice. If the hour field is a number or a list, as
-// in "30 2 * * *", each such time still has exactly one occurrence (nextFixed). If the hour field contains *, a
-// step or a range, an occurrence happens whenever the clock shows a matching time (nextElapsed).
+// Start with Parse and CronLine.Next. A cron line describes times as a wall clock shows them. When a time
+// zone changes its offset, for example for summer time, the clock skips some times and shows others twice. If
+// the hour field is a number or a list, as in "30 2 * * *", each of these times still has exactly one
+// occurrence (nextFixed). If the hour field contains *, a step or a range, an occurrence happens whenever the
+// clock shows a matching time (nextElapsed).
 package schedule
 
 import (
@@ -22,9 +23,9 @@ import (
 // These constants are limits of a cron line. See docs/decisions/0021.
 const (
 	MaxLineBytes = 1024        // maximum length in bytes
-	MinInterval  = time.Second // shortest interval of @every; job ids contain only whole seconds
-	// searchYears is the number of years that Next searches for an occurrence. For example, the next February
-	// 29 on a Sunday may be 40 years away.
+	MinInterval  = time.Second // shortest interval of @every; job ids contain times in whole seconds
+	// searchYears limits how far ahead Next searches for an occurrence, in years. For example, a February 29
+	// that is a Sunday may be 40 years away.
 	searchYears = 50
 )
 
@@ -32,7 +33,7 @@ const (
 type CronLine struct {
 	interval time.Duration // interval of @every; 0 for other lines
 	isReboot bool          // the line is @reboot
-	// fields matches wall-clock times, which are passed to it as times in UTC.
+	// fields finds matching wall-clock times. The cron library gets them as if they were times in UTC.
 	fields          *cron.SpecSchedule
 	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
 }
@@ -40,8 +41,7 @@ type CronLine struct {
 // cronField describes one field of a cron line.
 type cronField struct{ name, allowedValues, lowestValue string }
 
-// cronFields lists the fields of a cron line in their order. The first one, the seconds, may be left out of a
-// line.
+// cronFields lists the fields of a cron line in their order. A line may omit the first one, the seconds.
 var cronFields = []cronField{
 	{"second", "0 to 59", "0"},
 	{"minute", "0 to 59", "0"},
@@ -118,17 +118,17 @@ func parseEvery(words []string) (CronLine, error) {
 	return CronLine{interval: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser parses lines with six fields. If both day fields restrict the days, a day matches if it matches one of
-// them, as in other implementations of cron.
+// parser parses lines with six fields. If a line restricts both the day of the month and the day of the week,
+// a day needs to match only one of them, as in other implementations of cron.
 var parser = cron.MustNewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
 	searchYears)
 
-// parseFields parses six fields. It parses each field separately first, so that an error can name the invalid
-// field.
+// parseFields parses the six fields of a line. It also parses each field separately, so that an error can
+// name the field.
 func parseFields(words []string) (CronLine, error) {
 	given := words
-	// Use lower case, because the library gives a capital H, as in THU, a special meaning.
+	// The library gives a capital H, as in THU, a special meaning, so use lower case.
 	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
 	parts := make([]string, len(words))
 	for i, word := range words {
@@ -147,7 +147,7 @@ func parseFields(words []string) (CronLine, error) {
 		return CronLine{}, queue.Invalid("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
-	// According to crontab(5), a day must match both day fields if one of them begins with *.
+	// crontab(5): if one of the day fields begins with *, a day must match both.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
 	l := CronLine{fields: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -158,9 +158,9 @@ func parseFields(words []string) (CronLine, error) {
 	return l, nil
 }
 
-// parseList checks the comma-separated list in a field, and returns it in a form that the library accepts. In
-// crontab(5), a step that exceeds its range selects only the first value of the range. The library rejects such
-// a step, so parseList replaces it by that value.
+// parseList checks the comma-separated list in a field, and returns it in a form that the library accepts.
+// The library rejects a step that is longer than its range. In crontab(5), such a step selects only the first
+// value of the range, so parseList replaces the range and the step by this value.
 func parseList(fieldIndex int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
@@ -190,15 +190,15 @@ func libraryAccepts(fieldIndex int, item string) bool {
 	return err == nil
 }
 
-// isUnrestricted reports whether a field or range begins with * or ?. For crontab(5), even */2 is unrestricted.
+// isUnrestricted reports whether a field or range begins with * or ?. As in crontab(5), this includes */2.
 func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
 
 // AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
 func (l *CronLine) AtBoot() bool { return l.isReboot }
 
-// Next returns the first occurrence after a given time, in a given zone. It returns the zero time if no occurrence
-// exists. createdAt is when the schedule was created; the intervals of @every begin then. Every occurrence is a
-// whole number of milliseconds.
+// Next returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
+// createdAt is when the schedule was created: the intervals of @every start at this time. Every occurrence is
+// a whole number of milliseconds.
 func (l *CronLine) Next(afterTime, createdAt time.Time, zone *time.Location) time.Time {
 	switch {
 	case l.isReboot:
@@ -214,8 +214,8 @@ func (l *CronLine) Next(afterTime, createdAt time.Time, zone *time.Location) tim
 	return l.nextFixed(afterTime.In(zone))
 }
 
-// nextElapsed returns the first time, after a given one, at which the wall clock shows a matching time. It does so
-// even if the clock has already shown that time before.
+// nextElapsed returns the first time after afterTime at which the wall clock shows a matching time. A time
+// that the clock shows twice can match twice.
 func (l *CronLine) nextElapsed(afterTime time.Time) time.Time {
 	at, shown := afterTime, zone.WallClock(afterTime)
 	for {
@@ -228,30 +228,31 @@ func (l *CronLine) nextElapsed(afterTime time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// No match exists before the time end, at which the offset changes. Continue with the new offset, and
-		// include end itself.
+		// The offset changes at the time end, and nothing matches before. Continue at end, which may match,
+		// with the new offset.
 		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed returns the first occurrence after a given time. Every matching wall-clock time has exactly one
-// occurrence. If the clock skips the time, the occurrence is right after the skipped period. If the clock shows
-// the time twice, the occurrence is when the clock shows it first.
+// nextFixed returns the first occurrence after afterTime. Every matching wall-clock time has exactly one
+// occurrence. If the clock skips this time, the occurrence is at the end of the skipped period. If the clock
+// shows it twice, the first time counts.
 func (l *CronLine) nextFixed(afterTime time.Time) time.Time {
 	for shown := zone.WallClock(afterTime); ; {
 		if shown = l.fields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
-		// Occurrences have the same order as their wall-clock times, so the first one found is the next one.
+		// Occurrences are in the order of their wall-clock times, so the first one after afterTime is the
+		// result.
 		if due := zone.TimeOfWallClock(shown, afterTime.Location()); due.After(afterTime) {
 			return due
 		}
 	}
 }
 
-// NewestOccurrences returns the n newest occurrences in a range of time, oldest first. The range excludes
-// afterTime and includes lastTime. Next describes the other parameters. NewestOccurrences computes at most a small
-// multiple of n occurrences, or those of one day, even if many more exist.
+// NewestOccurrences returns the n newest occurrences after afterTime and until lastTime, oldest first. Next
+// describes the other parameters. The range may contain many more occurrences, but NewestOccurrences computes
+// at most a small multiple of n, or those of one day.
 func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
 	n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
@@ -275,12 +276,12 @@ func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, z
 // FormatTimestamp returns a time in the format that job ids contain.
 func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDCount is the number of ids of an occurrence that CandidateJobID returns without a random suffix.
+// numberedIDCount is the number of the last id that CandidateJobID returns without a random suffix.
 const numberedIDCount = 20
 
-// CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries the ids
-// in order until one is free. The first id has no suffix, and the next ones have a number. Ids beyond
-// numberedIDCount have a random suffix, so that no user can take all possible ids in advance.
+// CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries
+// the ids in order until one is free. The first id has no suffix, the next ones end in a number, and those
+// after numberedIDCount end in random characters, so that no user can take all of them in advance.
 func CandidateJobID(scheduleName string, t time.Time, n int) string {
 	id := scheduleName + "@" + FormatTimestamp(t)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nextTimes returns the next n occurrences of a line after a time, as the wall clock shows them.
+// nextTimes returns the next n occurrences of a line after a time, in the form that the wall clock shows.
 func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
 	t.Helper()
 	l, err := Parse(line)
@@ -37,10 +37,10 @@ func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
 	return list
 }
 
-// When the clocks change, a line with fixed hours still has one occurrence per day. If the clock
-// skips the time of the line, the occurrence is the first instant after the gap. If the clock shows this
-// time twice, the occurrence is the first of the two instants. Other lines have an occurrence whenever the wall
-// clock shows a matching time. The test covers both changes of a year in four zones.
+// When the clocks change, a line with fixed hours still has one occurrence per day. If the clock skips the
+// time of the line, the occurrence is at the end of the skipped period. If the clock shows it twice, the
+// occurrence is at the first of both. Other lines have an occurrence whenever the clock shows a matching
+// time. Both changes of a year are tested in four zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
@@ -103,7 +103,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Lines of all forms have the occurrences that crontab(5) defines.
+// Lines of every form have the occurrences that crontab(5) defines.
 func TestLines(t *testing.T) {
 	for _, c := range []struct{ line, after, want string }{
 		{"0 3 * * *", "2026-03-01T03:00:00Z", "Mon 03-02 03:00:00 +0000"},
@@ -124,8 +124,7 @@ func TestLines(t *testing.T) {
 			"03-02 04:45:00 +0000"},
 		{"0 22-2 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Mon 03-02 23:00:00 +0000, Tue " +
 			"03-03 00:00:00 +0000"},
-		// As in crontab(5), a step that exceeds the range selects only the first value of the
-		// range.
+		// A step that is longer than its range selects only the first value of the range, as in crontab(5).
 		{"26-28/3 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Tue 03-03 04:26:00 +0000"},
 		{"26-28/2 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Mon 03-02 04:28:00 +0000"},
 		{"*/60 * * * *", "2026-03-02T00:00:00Z", "Mon 03-02 01:00:00 +0000, Mon 03-02 02:00:00 +0000"},
@@ -140,8 +139,8 @@ func TestLines(t *testing.T) {
 		{"0 0 1 mar-may/7 *", "2026-03-02T00:00:00Z", "Mon 03-01 00:00:00 +0000"},
 		{"0 0 * * mon-wed/5", "2026-03-02T00:00:00Z", "Mon 03-09 00:00:00 +0000"},
 		{"0 22-2/9 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Tue 03-03 22:00:00 +0000"},
-		// This is intentionally more lenient than crontab(5): a range may wrap around, and a number
-		// with a step continues to the maximum.
+		// More is allowed than in crontab(5): the end of a range may be lower than its start, and a number
+		// with a step means a range from this number to the maximum.
 		{"59-0 4 * * *", "2026-03-02T12:00:00Z", "Tue 03-03 04:00:00 +0000, Tue 03-03 04:59:00 +0000"},
 		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed " +
 			"04-01 00:00:00 +0000"},
@@ -170,7 +169,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// An invalid line is rejected with an error that names the invalid part and the permitted values.
+// An invalid line is rejected. The error names the invalid part and the allowed values.
 func TestInvalidLinesAreRejected(t *testing.T) {
 	for line, part := range map[string]string{
 		"":                                      "must not be empty",
@@ -220,8 +219,8 @@ func TestInvalidLinesAreRejected(t *testing.T) {
 	}
 }
 
-// NewestOccurrences finds the newest occurrences quickly, however many occurrences exist. If at most n exist,
-// it returns all of them.
+// NewestOccurrences returns the n newest occurrences, or all if there are fewer. It is fast even if the range
+// contains many more.
 func TestNewestOccurrences(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -234,7 +233,8 @@ func TestNewestOccurrences(t *testing.T) {
 		{"* * * * * *", from, from.AddDate(70, 0, 0), "03-01 11:58:21", "03-01 12:00:00", 100},
 		{"* * * * *", from, from.Add(5 * time.Minute), "03-01 12:01:00", "03-01 12:05:00", 5},
 		{"* * * * *", from, from, "", "", 0},
-		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back by a day
+		// The clock was set back by a day, so the range is empty.
+		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0},
 		{"* * * * * 1", from.AddDate(-5, 0, 0), from, "02-23 23:58:20", "02-23 23:59:59", 100},
 		{"@every 90s", from, from.AddDate(0, 0, 1), "03-02 09:31:30", "03-02 12:00:00", 100},
 		{"0 0 29 2 *", from, from.AddDate(70, 0, 0), "02-29 00:00:00", "02-29 00:00:00", 18},
@@ -259,8 +259,8 @@ func TestNewestOccurrences(t *testing.T) {
 	}
 }
 
-// Over a year in zones of all kinds, each call of Next returns a later occurrence. One millisecond
-// before an occurrence, Next returns that occurrence again.
+// In each zone, each call of Next in a year returns a later occurrence than the call before. Next also finds
+// an occurrence from one millisecond before it.
 func TestOccurrencesRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",
 		"Africa/Casablanca", "Pacific/Apia"} {
@@ -288,7 +288,8 @@ func TestOccurrencesRise(t *testing.T) {
 	}
 }
 
-// Jitter depends only on the name and the occurrence. Its values are spread from 0 to the limit.
+// The jitter depends only on the schedule's name and the planned time. It has many different values between 0
+// and the limit.
 func TestJitter(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	seen := map[time.Duration]bool{}
@@ -305,7 +306,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// ShortestGap finds the shortest interval, even if the intervals differ.
+// ShortestGap returns the shortest interval, also for a line whose intervals differ.
 func TestShortestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// JitterDelay returns how long after its planned time an occurrence of a schedule is due. The delay is at
-// least 0 and less than maxDelay. It depends only on the planned time and the schedule's name.
+// JitterDelay returns how long after its planned time an occurrence of a schedule is due: at least 0 and less
+// than maxDelay. The same planned time and schedule name always result in the same delay.
 func JitterDelay(scheduleName string, plannedAt time.Time, maxDelay time.Duration) time.Duration {
 	if maxDelay <= 0 {
 		return 0
@@ -20,9 +20,8 @@ func JitterDelay(scheduleName string, plannedAt time.Time, maxDelay time.Duratio
 // maxComparedGaps is the maximum number of intervals that ShortestGap compares.
 const maxComparedGaps = 100
 
-// ShortestGap returns the shortest interval between two consecutive occurrences after a time. It compares only
-// the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the
-// parameters.
+// ShortestGap returns the shortest interval between two occurrences after afterTime. It compares the next
+// maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the parameters.
 func (l *CronLine) ShortestGap(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
 	last := l.Next(afterTime, createdAt, zone)
 	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {

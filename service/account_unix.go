@@ -20,7 +20,7 @@ import (
 )
 
 // checkRunAsSupported returns an error if the setting run_as needs runners that run as root, and this service
-// cannot have such runners.
+// cannot get any.
 func checkRunAsSupported(settings *config.Settings, _ *worker.Account) error {
 	if settings.RunAs == config.RunAsService {
 		return nil
@@ -45,8 +45,8 @@ func IsStateDirInUse(dir string) bool {
 	return l == nil
 }
 
-// tryLock locks a state directory. It returns nil if another process holds the lock. It locks the directory
-// too, since another process could remove the lock file.
+// tryLock locks a state directory: the lock file and, because another process could remove this file, the
+// directory. It returns nil if another process holds the lock.
 func tryLock(dir string, createMissing bool) (dirLock, error) {
 	flags := os.O_RDONLY
 	if createMissing {
@@ -64,7 +64,7 @@ func tryLock(dir string, createMissing bool) (dirLock, error) {
 			l = append(l, stateDir)
 			err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // ignore other errors: some systems cannot lock directories
+				return l, nil // any other error means that the system cannot lock directories
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func tryLock(dir string, createMissing bool) (dirLock, error) {
 	return nil, err
 }
 
-// checkDirOwner returns an error if a state directory belongs to another account than the caller's.
+// checkDirOwner returns an error if a state directory does not belong to the account of this process.
 func checkDirOwner(dir string, info os.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: "+
@@ -84,8 +84,8 @@ func checkDirOwner(dir string, info os.FileInfo) error {
 	return nil
 }
 
-// hasEnded reports whether a process has ended or is exiting. An exiting process may still hold a lock,
-// because the kernel closes its files late.
+// hasEnded reports whether a process has ended or is exiting. The caller waits for a lock, which an exiting
+// process may still hold because the kernel closes its files late.
 func hasEnded(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkRunAsSupported returns an error if run_as names another account than the service's own. A Windows
-// service cannot run jobs as another user without that user's password.
+// checkRunAsSupported returns an error if run_as names another account than the service's. On Windows, a
+// service would need the user's password to run jobs as another user.
 func checkRunAsSupported(settings *config.Settings, account *worker.Account) error {
 	name := settings.FixedUser()
 	switch {
@@ -29,8 +29,8 @@ func checkRunAsSupported(settings *config.Settings, account *worker.Account) err
 		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.User)
 }
 
-// bootstrapRoot does nothing, since Windows has no runners that run as root. checkRunAsSupported rejects
-// settings that need such runners.
+// bootstrapRoot does nothing: Windows has no runners that run as root, and checkRunAsSupported rejects
+// settings that need them.
 func (*startup) bootstrapRoot() error { return nil }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
@@ -59,5 +59,6 @@ func hasEnded(pid int) bool {
 	return err != nil || event != uint32(windows.WAIT_TIMEOUT)
 }
 
-// checkDirOwner accepts every directory, since the access rights of the directory decide who can read it.
+// checkDirOwner accepts every directory: on Windows, a directory's access rights decide who can read it, not
+// its owner.
 func checkDirOwner(string, os.FileInfo) error { return nil }

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// rootRunnersDir returns the directory of the runners that run as root, for a service that is not running. Only
-// the packaged service has a known directory; rootRunnersDir recognizes that service by its state directory.
-// For any other service it returns "".
+// rootRunnersDir returns the directory of the runners that run as root, for a service that is not running. It
+// is known only for the service that the packages install, which has the standard state directory. For any
+// other service, rootRunnersDir returns "".
 func rootRunnersDir(p config.Paths) string {
 	if p.StateDir == config.SystemPaths().StateDir {
 		return config.RunnerDir
@@ -28,16 +28,16 @@ func rootRunnersDir(p config.Paths) string {
 	return ""
 }
 
-// restoreTempDir returns the directory for the output files of a backup while they are being restored.
+// restoreTempDir returns the directory in which Restore collects the output files of a backup.
 func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
-// EndRunnersTimeout returns how long EndRunners waits for the runners of a directory to end.
+// EndRunnersTimeout limits how long EndRunners waits for the runners in one directory to end.
 func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
-// EndRunners ends the runners of a queue whose service is not running. Their jobs get SIGTERM and, after
-// the grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. rootRunners is
-// the directory of the runners that run as root; "" means the usual one. EndRunners returns the number of
-// runners that it ended.
+// EndRunners ends the runners of a queue whose service is not running, and returns their number. As at a
+// system shutdown, their jobs get SIGTERM and, after the grace period, SIGKILL. The results are kept for the
+// next service. rootRunners is the directory of the runners that run as root; "" means the one that
+// rootRunnersDir returns.
 func EndRunners(p config.Paths, rootRunners string) (endedCount int, err error) {
 	lock, err := lockDir(p.StateDir)
 	if err != nil {
@@ -51,8 +51,8 @@ func EndRunners(p config.Paths, rootRunners string) (endedCount int, err error) 
 	return endedCount, err
 }
 
-// runnerLocations returns the locations of all runners of a service. rootRunners is the directory of the
-// runners among them that run as root; "" means the usual one.
+// runnerLocations returns the locations of all runners of a service. rootRunners is the directory of those
+// that run as root; "" means the one that rootRunnersDir returns.
 func runnerLocations(p config.Paths, rootRunners string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
 	if rootRunners = cmp.Or(rootRunners, rootRunnersDir(p)); rootRunners != "" {
@@ -61,9 +61,9 @@ func runnerLocations(p config.Paths, rootRunners string) []runner.Location {
 	return homes
 }
 
-// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
-// that the caller may not read. rootRunners is the directory of the runners that run as root; "" means the
-// usual one.
+// HasLiveRunners reports whether runners of a stopped service are alive. It ignores directories that it may
+// not read. rootRunners is the directory of the runners that run as root; "" means the one that
+// rootRunnersDir returns.
 func HasLiveRunners(p config.Paths, rootRunners string) bool {
 	return slices.ContainsFunc(runnerLocations(p, rootRunners), func(h runner.Location) bool {
 		dirs, _ := h.ListDirs()
@@ -74,11 +74,11 @@ func HasLiveRunners(p config.Paths, rootRunners string) bool {
 	})
 }
 
-// runnerEndMargin is how long EndRunners waits for a runner after the grace period of the runner's jobs.
+// runnerEndMargin is how long EndRunners waits for a runner in addition to the grace period of its jobs.
 const runnerEndMargin = 10 * time.Second
 
 // RestoreResult describes a restored backup. Jobs and Outputs are the numbers of restored jobs and output
-// files. PreviousFilesDir is the directory that now holds the queue's previous files; "" if it had none.
+// files. PreviousFilesDir is the directory to which the queue's previous files were moved; "" if it had none.
 type RestoreResult struct {
 	Jobs             int64  `json:"jobs"`
 	Outputs          int64  `json:"outputs"`
@@ -86,8 +86,8 @@ type RestoreResult struct {
 }
 
 // Restore replaces a queue by the backup in backupFile, and moves the queue's previous files to another
-// directory. It fails if a service or a runner uses the queue. It reports its progress to the callback: the
-// number of copied bytes and the total number.
+// directory. It fails if a service or a runner uses the queue. It calls reportProgress with the number of
+// copied bytes and the total.
 func Restore(p config.Paths, backupFile string, reportProgress func(done, total int64)) (
 	done RestoreResult, err error) {
 	if _, err := os.Stat(backupFile); err != nil {

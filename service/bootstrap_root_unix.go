@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroup is the private group of the service's process. Users that may submit jobs are members of a
-// different group, so they cannot read the service's files.
+// serviceGroup is the group of the service's process. Users that may submit jobs belong to another group, so
+// they cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
-// bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It opens
-// the control socket and starts the launcher, the process that starts runners as root. Then it permanently
+// bootstrapRoot does the steps that need root, if the service was started as root without systemd. It opens
+// the control socket and starts the launcher: the process that starts runners as root. Then it permanently
 // switches this process to the service's account.
 func (st *startup) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
@@ -47,9 +47,9 @@ func (st *startup) bootstrapRoot() error {
 	return dropPrivileges(uid, gid)
 }
 
-// serviceIDs returns the uid of the service's account and the gid of the service's private group. Users
-// join the account's primary group to submit jobs. If the service used that group, they could read the
-// runners' files about the jobs of all users.
+// serviceIDs returns the uid of the service's account and the gid of serviceGroup. It does not return the
+// account's primary group: users join that group to submit jobs, and they could then read the runners' files
+// about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
 	var directory accounts.Directory
 	u, err := directory.UserByName(socket.ServiceAccount)
@@ -62,7 +62,7 @@ func serviceIDs() (uid, gid int, err error) {
 	return int(u.UID), int(own), nil
 }
 
-// bindForGroup opens the control socket at a path. Only root and the group of users that may submit jobs can
+// bindForGroup opens the control socket at a path. Only root and members of the group for submitting jobs can
 // connect.
 func bindForGroup(path string) (*socket.Listener, error) {
 	gid := -1
@@ -71,7 +71,7 @@ func bindForGroup(path string) (*socket.Listener, error) {
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		// Chmod sets the mode regardless of the umask.
+		// Chmod sets the mode, no matter which umask applies.
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			return nil, fmt.Errorf("cannot create the directory of the service's socket; choose another path with "+
 				"--socket, or check the parent directory: %w", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// openSocket opens the control socket. It uses the socket that systemd passed to the service, or the one that
-// was opened while the service was root. If neither exists, it creates a new one.
+// openSocket opens the control socket. It uses the socket that systemd passed to the service, or the socket
+// that bootstrapRoot opened as root. If there is no such socket, it creates a new one.
 func (st *startup) openSocket(perms socket.Perms) error {
 	listener, err := st.inheritedSockets()
 	if err != nil {
@@ -22,5 +22,6 @@ func (st *startup) openSocket(perms socket.Perms) error {
 	return err
 }
 
-// SocketInherited reports whether another process created the socket and passed it to the service.
+// SocketInherited reports whether another process, such as systemd, created the socket and passed it to the
+// service.
 func (st *startup) SocketInherited() bool { return st.isSocketInherited }

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// retryWhileFull repeats an operation until it succeeds, until it fails for a reason other than a full disk, or until
-// ctx ends. To find out whether a full disk caused an error, the store measures the free space after the
-// error. By then, another program may have freed space. So after a disk-full error, retryWhileFull tries once
-// more even if the next error is of another kind.
+// retryWhileFull repeats action while the disk is full. It returns when action succeeds, when it fails for
+// another reason, or when ctx ends. The store reports a full disk if it finds no free space after a failure.
+// If another program has freed space by then, the error seems to have another reason. So after a full disk,
+// retryWhileFull repeats action once even after another error.
 func (st *startup) retryWhileFull(ctx context.Context, action func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := action()
@@ -36,5 +36,5 @@ func (st *startup) retryWhileFull(ctx context.Context, action func() error) erro
 	}
 }
 
-// diskFullRetryDelay is the delay between two tries of retryWhileFull.
+// diskFullRetryDelay is the delay between two calls of action in retryWhileFull.
 const diskFullRetryDelay = 200 * time.Millisecond

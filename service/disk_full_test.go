@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A start that fails because the disk is full is repeated until there is space. The log reports that once. Any
-// other error ends the start. But the first other error after a full disk is retried once, because a full disk
-// may have caused it too.
+// A start that fails because the disk is full is repeated until there is space. The log contains one line
+// about it. Another error ends the start. But after a full disk, the first other error may have the same
+// cause, and the start is repeated once.
 func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
@@ -24,7 +24,7 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		within  time.Duration // time after which the context ends
 		want    error
 		tries   int // expected number of tries
-		said    int // expected number of lines in the log
+		said    int // expected number of log lines
 	}{
 		"first try": {[]error{nil}, time.Hour, nil, 1, 0},
 		"soon":      {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},

@@ -26,9 +26,8 @@ func TestEndRunnerAdviceNamesOnlyKnownProcess(t *testing.T) {
 	}
 }
 
-// "service stop --runners" knows the directory of root's runners only for the state directory of the
-// packaged service. For other services that use such runners, the advice to end runners names the
-// directory.
+// The command "service stop --runners" finds root's runners only for the packaged service. For every other
+// state directory, the advice to end such runners names their directory.
 func TestAdviceNamesUnknownRunnerDir(t *testing.T) {
 	state := config.SystemPaths().StateDir
 	for _, c := range []struct{ state, roots, command, found string }{

@@ -38,10 +38,10 @@ type (
 	}
 )
 
-// storeOpener opens the store in a directory. The store ranks jobs by means of the orderFunc.
+// storeOpener opens the store in a directory. The store calls loadOrder to learn how to rank jobs.
 type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error)
 
-// orderFunc is a function that computes from the stored settings how the store ranks jobs.
+// orderFunc computes from the stored settings how the store ranks jobs.
 type orderFunc = func([]store.Setting) (queue.Order, error)
 
 // openSQLite is the storeOpener for a queue in files.

@@ -6,18 +6,18 @@ import (
 	"github.com/queuectl/queuectl/service/handlers"
 )
 
-// frontEnd holds the parts that answer requests.
+// frontEnd holds the server that receives requests and the API that executes them.
 type frontEnd struct {
 	server       *control.Server
 	api          *handlers.API
 	stopRequests <-chan bool // a value requests a stop; true keeps the jobs running
 }
 
-// newFrontEnd returns the parts that answer requests on an open socket.
+// newFrontEnd returns the server and the API of a service whose socket is open.
 func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
-	// f.server is set below. The web page calls clientAs only after ApplyWebSettings has opened the page.
+	// Calling clientAs before f.server is set below is safe, because only an open web page calls it.
 	clientAs := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
 		Endpoint: s, ClientAs: clientAs, WebListeners: s.webListeners, StopRequests: stop,

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// After a service has died, a child process or a reader may hold its lock for a moment. The next service waits
-// until the lock is free, and starts. If a live service holds the lock, the next service fails immediately.
+// After a service has died, one of its child processes or a program that reads its files may hold its lock
+// for a moment. The next service waits for the lock and starts. If a running service holds the lock, the next
+// service fails immediately.
 func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The directory itself is locked too, so the lock holds even if the lock file is removed.
+// A service also locks the state directory itself, so a second service cannot start even if the lock file was
+// removed.
 func TestLockHoldsWithoutItsFile(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := lockDir(dir)

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/service/settings"
 )
 
-// The log passes each record, with all its attributes, to the handlers that accept its level.
+// The log passes each record with all its attributes to every handler that accepts the record's level.
 func TestLogWritesToBothHandlers(t *testing.T) {
 	k, err := settings.New(settings.Options{})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store in which PreviousSession closes callSignal and then waits until unblock is closed.
+// blockingStore is a store whose method PreviousSession closes callSignal and then waits until unblock is
+// closed.
 type blockingStore struct {
 	store.Store
 	callSignal, unblock chan struct{}
@@ -31,8 +32,9 @@ func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSessi
 	}
 }
 
-// A service notifies its manager that it listens before it has adopted the jobs of an earlier service.
-// Requests that arrive during the adoption are answered after it.
+// A service notifies its service manager that it listens before it takes over the jobs that an earlier
+// service left running, because that may take long. Requests that arrive during this time are answered
+// afterwards.
 func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	dir, err := os.MkdirTemp("", "qm") // a directory with a short name, since the path of a socket is limited
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service is not running to another store, and reports both stores. Jobs that are
-// running continue, and the next service takes them over. sourceStore and targetStore have the format of the
-// setting "store"; "" means the store in the settings. To report its progress, Migrate calls reportTable with
-// the name of a table and the number of its copied rows.
+// Migrate moves a queue whose service is not running from one store to another, and reports both stores.
+// Running jobs continue, and the next service takes them over. sourceStore and targetStore have the format of
+// the setting "store"; "" means the store in the settings. Migrate reports its progress by calling
+// reportTable with the name of a table and the number of rows that it has copied.
 func Migrate(
 	ctx context.Context, o Options, sourceStore, targetStore string, reportTable func(table string, rows int64),
 ) (result MigrateResult, err error) {

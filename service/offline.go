@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// OpenOffline returns a client that reads the files of a queue whose service is not running. Through this
-// client, only methods that change nothing can be called. It returns an error if other accounts can change the
-// directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
+// OpenOffline returns a client that reads the files of a queue whose service is not running. The client can
+// call only methods that change nothing. OpenOffline returns an error if other accounts can change the
+// directory, and fs.ErrNotExist if there is no queue. See docs/decisions/0068.
 func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := statedir.Check(o.Paths.StateDir); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
@@ -35,8 +35,8 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The runners' location is needed to find the output files. The worker pool of this service never runs. It
-	// exists because some methods read its state.
+	// The location of the runners is needed to find output files. The worker pool runs no jobs here, but some
+	// methods read its state.
 	runners := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, runners, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadRules(ctx)); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runnerPolicy returns the policy for runners that run as root. The policy says as which accounts these
-// runners may run jobs. runnerPolicy returns nil if the service uses no such runners.
+// runnerPolicy returns the policy that says as which accounts runners that run as root may run jobs. It
+// returns nil if the service uses no such runners.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {
@@ -25,8 +25,9 @@ func (st *startup) runnerPolicy() *launcher.Accounts {
 		Directory: &st.directory.Directory}
 }
 
-// chooseRunnerLocation returns where the runners of the service are. It passes the setting job_tmpdir to the
-// service's own runners. Runners that run as root ignore this setting and use the policy file instead.
+// chooseRunnerLocation returns where the runners of the service are. The setting job_tmpdir applies only to
+// the service's own runners. If the service uses runners that run as root, the setting causes an error,
+// because their directory is set in the policy file.
 func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 	r, set := &st.options.ExternalRunners, st.settings.Current()
 	runners := runner.Location{
@@ -73,8 +74,8 @@ func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error)
 	return a, nil
 }
 
-// settingStartError returns the error for a setting that keeps the service from starting. If the value is stored,
-// the error says how to remove it.
+// settingStartError returns the error for a setting with which the service cannot start. If the value came
+// from the store, the error says how to remove it.
 func (st *startup) settingStartError(key string, err error) *ExitError {
 	if st.settings.Current().Origin(key) == config.FromStored {
 		k, _, _ := config.FindKey(key, "") // ignore the error, since key is a known setting

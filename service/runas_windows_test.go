@@ -11,8 +11,8 @@ import (
 )
 
 // On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name of
-// that account. If a Manager starts the service, run_as has one of these values by default, and the service
-// reports its account. Other values are rejected, and the error gives the reason.
+// that account. If a service manager starts the service, run_as has one of these values by default. Any other
+// value is rejected with the reason.
 func TestRunAsOnWindows(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {

@@ -79,7 +79,7 @@ type runningService struct {
 	paths                 config.Paths
 	openStore             storeOpener
 	concurrencyLimitCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
-	stop                  context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
+	stop                  context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
 	requestStop           context.CancelFunc      // requests a stop
 	endsJobs              bool                    // stopping the service ends its jobs
 	runResult             chan error              // receives the error with which Run has ended
@@ -91,8 +91,8 @@ func (w *runningService) start() {
 	w.startWithRetries(500)
 }
 
-// startWithRetries starts the service. If another process still holds the lock or the socket, it tries
-// again. retries limits the number of these further tries.
+// startWithRetries starts the service. If another process still holds the lock or the socket, it tries again,
+// up to retries times.
 func (w *runningService) startWithRetries(retries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
@@ -114,7 +114,8 @@ func (w *runningService) startWithRetries(retries int) {
 	select {
 	case <-ready:
 	case err := <-w.runResult:
-		// Retry: a child process that another test has just forked may still hold the lock or the socket.
+		// Retry: a child process of another test may still hold the lock or the socket between its fork and
+		// its exec.
 		if retries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
@@ -130,7 +131,7 @@ func (w *runningService) startWithRetries(retries int) {
 	w.Client = control.NewClient(w.paths.Socket)
 }
 
-// shutDown stops the service. Its jobs continue to run if endsJobs is false.
+// shutDown stops the service. If endsJobs is false, the jobs continue to run.
 func (w *runningService) shutDown() {
 	w.Helper()
 	w.Client.Close()
@@ -140,8 +141,8 @@ func (w *runningService) shutDown() {
 	}
 }
 
-// endRunners ends the runners that the service left running. It retries, because a child process that another
-// test has just forked may hold the lock of the directory until its exec.
+// endRunners ends the runners that the service left running. It retries, because a child process of another
+// test may hold the lock of the directory between its fork and its exec.
 func (w *runningService) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -162,8 +163,9 @@ type unclosedStore struct{ store.Store }
 // Close does nothing.
 func (unclosedStore) Close() error { return nil }
 
-// forEachStore runs a test against a running service with the SQL engine, with a server database, and with the
-// in-memory model. The in-memory model shows that the service needs only what the store's interface promises.
+// forEachStore runs a test against a running service with each kind of store: SQLite, a database server, and
+// a store in memory. The store in memory is simple, so it shows that the service needs only what the
+// interface promises.
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]storeOpener{
 		"engine": openSQLite,
@@ -425,7 +427,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.RemovalCount) error { return nil })
-		// One job may remain, because it ended in the current millisecond.
+		// One job may remain, because it ended in the current millisecond and is not older than the limit.
 		if err != nil || got.Count < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}
@@ -461,7 +463,7 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 	})
 }
 
-// Operations that need a store in files succeed with the SQLite engine and fail with other stores.
+// Operations that need a store in files, such as a backup, succeed with SQLite and fail with other stores.
 func TestServiceDetectsStoreCapabilities(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

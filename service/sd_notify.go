@@ -31,7 +31,7 @@ func (s *Service) statusLine() string {
 const minStatusInterval = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
-// changes. It runs only after changes, so it does not wake an idle service.
+// has changed. It does nothing while the queue does not change, so an idle service sleeps.
 func (s *Service) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
@@ -85,18 +85,18 @@ func (s *Service) feedWatchdog(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
-// connection is not a failure, because a restart of the service would not help then. See docs/decisions/0080.
+// selfCheck checks that the service can commit a change and that its socket answers. It ignores a full disk
+// and a rejected connection, because restarting the service would not help. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
-	// Any change is sufficient. A new epoch (the number of a service start) is harmless, since it is sent to no
-	// runner.
+	// Any change would do. A new epoch (the number of a service start) is harmless, because no runner gets
+	// it.
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := socket.Dial(ctx, s.options.Paths.Socket)
 	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
-		// This is not a failure: a restarted service would inherit the same socket, so clients still could not
-		// connect.
+		// Ignore this error: a restarted service would get the same socket from its parent, so a restart
+		// would not help.
 		return nil
 	}
 	if err != nil {
@@ -104,7 +104,8 @@ func (s *Service) selfCheck(ctx context.Context) error {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	// Ignore the error: a rejected connection may be closed before the write.
+	// Ignore the error: the service may close a rejected connection before this write. Only the reply
+	// matters.
 	fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`)
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 		return fmt.Errorf("cannot get a reply on the service's socket: %w", err)

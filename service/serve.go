@@ -38,15 +38,15 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	if s.DrainState.AllDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.Pauses.Load() != nil { // a runner learns of the pause of all jobs when it connects
+	if s.Pauses.Load() != nil { // the pool then reports the pause to each runner that connects
 		s.Pool.SetAllPaused(true)
 	}
 	bind := func() error {
 		return s.retryWhileFull(ctx, func() error { return s.openSocket(perms) })
 	}
 	if s.options.Manager != nil {
-		// Open the socket before the adoption of running jobs, which may take long. A service manager stops a
-		// service that takes long to start.
+		// Open the socket before the service takes over running jobs, which may take long. A service manager
+		// stops a service that takes long to start.
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
@@ -81,10 +81,11 @@ type partGroup struct {
 	failures chan error // the errors of the parts that have failed
 }
 
-// maxFailures is the number of parts that can fail, and the capacity of partGroup.failures.
+// maxFailures is the number of parts that can fail. It is the capacity of partGroup.failures, so that no part
+// waits when it reports its error.
 const maxFailures = 4
 
-// newPartGroup returns a group without parts. Its parts continue after the end of ctx, until partGroup.stop stops
+// newPartGroup returns a group without parts. The parts continue when ctx ends; only partGroup.stop stops
 // them.
 func newPartGroup(ctx context.Context) *partGroup {
 	r := &partGroup{failures: make(chan error, maxFailures)}
@@ -110,9 +111,9 @@ func (r *partGroup) stop() {
 	r.parts.Wait()
 }
 
-// adoptJobs starts the worker pool, which first adopts the jobs that an earlier service left running. complete
-// is false if ctx ended before the adoption was complete, for example because the disk is full. The next
-// service then adopts these jobs.
+// adoptJobs starts the worker pool, which first takes over (adopts) the jobs that an earlier service left
+// running. complete is false if ctx ended before all jobs were taken over, for example because the disk is
+// full. The next service then takes over the rest.
 func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
 	r.runWithoutError(s.LeaseKeeper.RunRenewals)
@@ -155,9 +156,9 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 	}
 }
 
-// adoptionError returns a more helpful error for a failed adoption of an earlier service's jobs. The adoption
-// fails if the database is older than a state of the queue that a runner has already seen, for example after a
-// restore. The runner then rejects the service.
+// adoptionError returns a more helpful error if the service could not take over the jobs of an earlier
+// service. This happens if the database was restored from a backup: a runner that has already seen a newer
+// state of the queue rejects the service.
 func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrNewerDatabase) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
@@ -180,8 +181,8 @@ func (s *Service) endRunnersHint() string {
 		queue.QuoteShellWord(s.options.Paths.StateDir), where)
 }
 
-// purgeOutputs deletes output files. It asks the runners that run as root to delete the files that only root
-// can delete. It reports whether all files were deleted.
+// purgeOutputs deletes output files. If only root can delete some of them, it asks the runners that run as
+// root. It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
 	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), refs)
 	return !s.RunnerLocation.IsExternal() || s.Pool.PurgeOutputs(ctx, refs)
@@ -214,9 +215,9 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 	}
 }
 
-// watchLauncher waits for the end of the launcher or of ctx. It returns an error if the launcher has ended, and
-// nil if ctx has ended. The launcher is the process that starts runners as root. The service is no longer root,
-// so it cannot start another launcher. It ends, and a user must start it again as root.
+// watchLauncher waits for the end of ctx or of the launcher, the process that starts runners as root. It
+// returns nil if ctx has ended. If the launcher has ended, it returns an error that ends the service: the
+// service is no longer root and cannot start another launcher, so a user must start it again as root.
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
 	case err := <-s.launcher.Exit:
@@ -231,8 +232,8 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// setTraces makes the exporter send attempts to the collector that the settings name. failureText is a
-// message about the failure; "" means success.
+// setTraces makes the exporter send traces of attempts to the collector that the settings name. failureText
+// is a message for the user if this fails; "" means success.
 func (s *Service) setTraces() (failureText string) {
 	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)

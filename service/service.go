@@ -1,5 +1,5 @@
-// Package service runs queuectld, the long-lived process that owns the queue. It creates, connects, starts and
-// stops the other parts of the program.
+// Package service runs queuectld, the long-lived process that owns the queue. It creates the other parts of
+// the program, connects them, starts them and stops them.
 //
 // Start with Run, which starts the service and blocks until it stops, and with Service.
 package service
@@ -28,14 +28,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// These are the exit codes of a service that cannot continue. They are EX_IOERR and EX_CONFIG from
-// sysexits.h.
+// These are the exit codes of a service that cannot continue: EX_IOERR and EX_CONFIG of sysexits.h.
 const (
 	ExitDatabase = 74
 	ExitConfig   = 78
 )
 
-// ExitError is an error that ends the process with an exit code.
+// ExitError is an error with which the process ends, together with the exit code.
 type ExitError struct {
 	Code int
 	Err  error
@@ -89,11 +88,11 @@ type Options struct {
 	openRemote func(url string, node nodeIdentity) storeOpener
 }
 
-// Manager holds the functions that notify a service manager, such as that of Windows. It is not used for
-// systemd, which the service notifies through a socket.
+// Manager holds functions that notify a service manager, such as that of Windows. It is not used for systemd,
+// which the service notifies through a socket.
 type Manager struct {
-	// OnListening is called once the socket exists. Requests are answered later, once the running jobs are
-	// adopted.
+	// OnListening is called once the socket exists. Requests are answered only after the service has taken
+	// over the running jobs.
 	OnListening func()
 	// ExtendStopTimeout is called when the service begins to stop, and repeatedly while the stop makes progress.
 	ExtendStopTimeout func()
@@ -147,8 +146,7 @@ func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 	return err
 }
 
-// nilIfCancelled returns nil if ctx has ended, because the end of ctx then caused the error. Otherwise it
-// returns err.
+// nilIfCancelled returns err, or nil if ctx has ended, because an error after the end of ctx is caused by it.
 func nilIfCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -156,7 +154,8 @@ func nilIfCancelled(ctx context.Context, err error) error {
 	return err
 }
 
-// Service is an open queue with all parts that work on it. The parts that answer requests are in frontEnd.
+// Service is an open queue with all parts that work on it, except the parts that answer requests. Those are
+// in frontEnd.
 type Service struct {
 	*startup
 	*parts.Dependencies
@@ -171,8 +170,8 @@ type openedStore struct {
 	node     string        // name of this node in the store
 }
 
-// newService returns the parts that work on an open queue. runners says where the runners are, and account is
-// the account that they run jobs as by default. A nil exporter exports no traces.
+// newService returns the parts that work on an open queue. runners says where the runners are. account is the
+// account that jobs run as by default. A nil exporter exports no traces.
 func newService(st *startup, q openedStore, runners runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
@@ -253,8 +252,7 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 // prepareService returns the parts that work on a store that was just opened. It reads from the store all
 // settings that must be in effect before the first job is claimed.
 func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
-	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
-	// errors are ignored.
+	// Remove what a killed restore may have left here. Ignore errors, since files that remain are harmless.
 	os.RemoveAll(restoreTempDir(st.options.Paths))
 	st.settings.RecordStartConfig()
 	account, err := st.jobAccount(&st.settings.Current().Settings)

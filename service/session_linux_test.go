@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// When the user's session ends, a service does not wait for jobs, even if it is already stopping. It ends each
-// job and returns it to the queue. The grace period is short, whatever the settings say, so that there is time
-// to store the change.
+// When the user's session ends, the service does not wait for jobs to end, even if it is already stopping. It
+// ends each job and returns it to the queue. Jobs get only a short grace period, whatever the settings say,
+// so that the service has time to store the change.
 func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
@@ -47,7 +47,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			j := w.waitForState("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 &&
 				time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				// If the first service had no time to store the result, the next service stores it.
+				// If the first service had no time to store the result, the next service stores it now.
 				j = w.waitForState("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {

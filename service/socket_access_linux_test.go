@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// The group of the socket may exist only in a network directory of groups.
+// The group that may use the socket can be a group that exists only in a network directory, such as LDAP.
 func TestSocketGroupOfADirectory(t *testing.T) {
 	b, err := readStartup(Options{})
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// inheritedSockets returns the control socket that systemd has opened for the service, or nil if it has opened
-// none. It also stores the listeners that systemd has opened for the web page.
+// inheritedSockets returns the control socket that systemd has opened for the service, or nil if systemd has
+// opened none. It also stores the listeners that systemd has opened for the web page in st.webListeners.
 func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	st.webListeners = passed.Web
-	// These sockets are not needed for the queue to work, so only log a warning.
+	// The queue works without these sockets, so only log a warning.
 	for _, unusable := range passed.SocketErrors {
 		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
@@ -54,6 +54,6 @@ func (st *startup) CheckSettings(settings *config.Settings) error {
 	return err
 }
 
-// UpdateAccess does nothing on Unix. Changed [access] settings need no change of the socket, since each request
+// UpdateAccess does nothing on Unix. The socket does not depend on the settings access.*, since each request
 // is checked against them.
 func (st *startup) UpdateAccess() {}

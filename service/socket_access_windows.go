@@ -16,8 +16,8 @@ import (
 // inheritedSockets returns nil, since Windows passes no sockets to services.
 func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 
-// socketPerms returns the permissions of the control pipe. Every account that has a right in the settings
-// section [access] may connect. ResolveAccess has already looked up the ids of these accounts.
+// socketPerms returns the permissions of the control pipe. Every account to which the settings access.* give
+// a right may connect. ResolveAccess has already looked up the ids of these accounts.
 func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	who := st.rights.CurrentAccess()
 	var clients []*windows.SID
@@ -35,10 +35,10 @@ func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	return socket.Perms{SDDL: pipe.AccessDescriptor(clients...)}, nil
 }
 
-// CheckSettings returns nil, because on Windows every setting of the pipe lets the service start.
+// CheckSettings returns nil, because on Windows no setting of the pipe can keep the service from starting.
 func (st *startup) CheckSettings(*config.Settings) error { return nil }
 
-// UpdateAccess applies changed [access] settings to the pipe.
+// UpdateAccess applies changed settings access.* to the control pipe.
 func (st *startup) UpdateAccess() {
 	perms, err := st.socketPerms(&st.settings.Current().Settings)
 	if err == nil {

@@ -31,7 +31,7 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// newStartupWithAccess returns the startup of a service with the given [access] settings, and the log of that
+// newStartupWithAccess returns the startup of a service with the given settings access.*, and the log of that
 // service.
 func newStartupWithAccess(t *testing.T, access map[string]string) (*startup, *bytes.Buffer) {
 	t.Helper()
@@ -49,8 +49,8 @@ func newStartupWithAccess(t *testing.T, access map[string]string) (*startup, *by
 	return b, &log
 }
 
-// Accounts that have a right in [access] can connect to the pipe, but cannot create it. The system,
-// administrators and the service's own account can connect too. Unknown names are reported.
+// Accounts to which the settings access.* give a right can connect to the pipe, but cannot create it. The
+// system, administrators and the service's own account can connect too. Unknown names are logged.
 func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	s, log := newStartupWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513",
@@ -82,8 +82,8 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	}
 }
 
-// The system, elevated administrators and the service's own user have all rights. An administrator that is
-// not elevated has only the rights in [access].
+// The system, elevated administrators and the service's own user have all rights. An administrator without
+// elevation has only the rights that the settings access.* give.
 func TestRightsByAccount(t *testing.T) {
 	s, _ := newStartupWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545",
 		"access.read": "S-1-5-21-1-2-3-1104"})
@@ -108,7 +108,7 @@ func TestRightsByAccount(t *testing.T) {
 	}
 }
 
-// A change of [access] applies to the pipe immediately.
+// A change of the settings access.* applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s, log := newStartupWithAccess(t, nil)
 	perms, err := s.socketPerms(nil)

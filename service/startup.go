@@ -37,8 +37,8 @@ type startup struct {
 	drainState   *cluster.DrainState
 	globalPause  *settings.PauseOfAllJobs
 	programFiles []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
-	// launcher is the process that starts runners as root, if this service started such a process while it
-	// was root. Otherwise its PID is zero.
+	// launcher is the process that starts runners as root. Its PID is zero if this service has started no
+	// launcher, which it can do only while it is root.
 	launcher          runner.Launcher
 	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
 	socket            *socket.Listener // the control socket; nil until it is open
@@ -91,8 +91,8 @@ func readStartup(o Options) (*startup, error) {
 	return b, nil
 }
 
-// openStore opens the store and applies the settings stored in it. If the node's identity was copied from
-// another state directory, openStore creates a new identity and opens the store again.
+// openStore opens the store and applies the settings in it. If the state directory is a copy of that of
+// another running node, openStore gives this node a new identity and opens the store again.
 func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	q, err = st.tryOpenStore(ctx)
 	if errors.Is(err, errDirCopied) {
@@ -103,7 +103,8 @@ func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	return q, err
 }
 
-// tryOpenStore is like openStore, but returns errDirCopied if the node's identity was copied.
+// tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of that of
+// another running node.
 func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
 	open := st.options.openLocal
 	url, err := st.settings.Current().StoreURL()

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 )
 
-// nodeIDFileName is the name of a file in the state directory. It contains a random id that distinguishes this
-// node from other nodes with the same name.
+// nodeIDFileName is the name of a file in the state directory. It contains a random id, which distinguishes
+// this node from other nodes with the same name.
 const nodeIDFileName = "node.id"
 
 // loadNodeIdentity returns the identity with which this service joins a queue that several nodes share. It
@@ -62,8 +62,8 @@ func (st *startup) replaceNodeID() error {
 	return err
 }
 
-// checkStoreFile returns an error if the queue of a directory is in a server database that the settings no
-// longer name. Without this check, the service would start a new, empty queue.
+// checkStoreFile returns an error if the directory's queue is in a database on a server but the settings no
+// longer name that database. Otherwise the service would silently start a new, empty queue.
 func checkStoreFile(dir string) error {
 	path := filepath.Join(dir, cluster.StoreIDFileName)
 	database, err := os.ReadFile(path)
@@ -76,10 +76,10 @@ func checkStoreFile(dir string) error {
 		dir, path)
 }
 
-// prepareStoreChange prepares this service to use another store than the previous service. It ends idle runners
-// that were used with the previous store. It returns an error if a runner has jobs that the new store does not
-// know. This service must neither end such jobs nor start them again. After a migration the new store knows all
-// jobs.
+// prepareStoreChange prepares this service to use another store than the previous service in this directory.
+// It ends the idle runners of the previous service. If a runner has jobs that the new store does not know, it
+// returns an error, because this service must neither end these jobs nor start them again. (After "queuectl
+// migrate", the new store knows all jobs.)
 func (s *Service) prepareStoreChange(ctx context.Context) error {
 	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName)
 	raw, err := os.ReadFile(path)
@@ -105,8 +105,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// These are the directories of runners without jobs, and the numbers of runners' jobs that this store does not
-	// know.
+	// idleRunnerDirs lists the directories of runners without jobs. unknownJobs lists the numbers of jobs
+	// that runners have but this store does not know.
 	var idleRunnerDirs, unknownJobs []string
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)
@@ -145,10 +145,10 @@ func (s *Service) writeStoreFile(database string) error {
 	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
 }
 
-// recordOlderOutputs records that a new queue starts in a directory that contains output files of an
-// earlier queue, for example because that queue's database was moved away. A queue in which no job was ever
-// enqueued is new and owns no output files. recordOlderOutputs writes the store file again, so that its
-// modification time is later than that of these output files.
+// recordOlderOutputs records that the output files in this directory are older than the queue. This is the
+// case if a new queue starts after the database of an earlier queue was moved away. To record it,
+// recordOlderOutputs writes the store file again: files older than the store file do not belong to this
+// queue. It does nothing if the queue is not new, that is, if jobs were ever enqueued.
 func (s *Service) recordOlderOutputs(database string) error {
 	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil
@@ -161,9 +161,9 @@ func (s *Service) recordOlderOutputs(database string) error {
 	return nil
 }
 
-// endOrphanProcesses ends job processes whose runners have died. It is called before the service opens the
-// store and when the start has failed. The store may be unavailable for long, and in the meantime other nodes may
-// start the same jobs again.
+// endOrphanProcesses ends processes of jobs whose runners have died. The service calls it before it opens the
+// store and after a failed start: if the store is unavailable for long, other nodes may start the same jobs
+// again while these processes still run.
 func (st *startup) endOrphanProcesses() {
 	settings := st.settings.Current()
 	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {

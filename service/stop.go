@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// waitAndStop waits until the service must stop. Without a request to keep the jobs, it then lets running jobs
-// finish and ends the runners. See docs/decisions/0080.
+// waitAndStop waits until the service must stop. It then lets running jobs finish and ends the runners,
+// unless the request to stop says that the jobs are to be kept. See docs/decisions/0080.
 func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signal, failures <-chan error,
 	f *frontEnd) error {
 	for {
@@ -45,10 +45,10 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 	}
 }
 
-// drainAndStop lets running jobs finish and ends the runners. It returns early if the database fails. While the
-// store can write, drainAndStop asks the service manager for more time, because the manager may kill a service
-// that seems to hang. If the user's session ends before or during the drain, jobs are stopped and returned to
-// the queue immediately.
+// drainAndStop lets running jobs finish and ends the runners. If the user's session ends before or during
+// this, jobs are stopped and returned to the queue immediately. If the database fails, drainAndStop returns
+// early. While the store accepts writes, drainAndStop asks the service manager for more time, because the
+// manager may kill a service that seems to hang.
 func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopCtx),
 		session.Done(stopCtx)
@@ -67,7 +67,8 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 		s.Pool.Stop(ctx, within, grace)
 		close(done)
 	}()
-	// At the deadline, the service ends even if the disk is full. The runners keep the results for the next service.
+	// At the deadline, the service ends even if results could not be stored because the disk is full. The
+	// runners keep these results for the next service.
 	deadline := time.After(within + grace + stopMargin)
 	nextProgress := time.After(0)
 	stored := make(chan error, 1)
@@ -106,15 +107,16 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 	}
 }
 
-// reportStopProgress notifies the manager that the service is stopping and makes progress.
+// reportStopProgress notifies the service manager that the stop makes progress, so that the manager waits
+// longer.
 func (s *Service) reportStopProgress() {
 	if s.options.Manager != nil {
 		s.options.Manager.ExtendStopTimeout()
 	}
 }
 
-// removeProgramCopies removes the copies of the runner program. It first waits, at most removeProgramsTimeout,
-// for the runners to end.
+// removeProgramCopies removes the copies of the runner program. Before that, it waits up to
+// removeProgramsTimeout for the runners to end.
 func (s *Service) removeProgramCopies() {
 	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.Dir) &&
 		time.Now().Before(end); {
@@ -128,8 +130,8 @@ const removeProgramsTimeout = time.Second
 // stopMargin is how long a stop may take in addition to the time that the running jobs get to end.
 const stopMargin = 40 * time.Second
 
-// stoppingQueryTimeout limits the query of whether systemd is stopping the unit. It is short because a service
-// that keeps its jobs must end within 2 s.
+// stoppingQueryTimeout limits the query to systemd whether it is stopping the unit. It is short because a
+// service that leaves its jobs running must end within 2 s.
 const stoppingQueryTimeout = time.Second
 
 // stopProgressInterval is the interval between two progress reports to the service manager during a stop.

@@ -20,7 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithHook returns a running service and its store. At each call of a method, the store calls hook.
+// startWithHook returns a running service and its store. The store calls hook at each call of one of its
+// methods.
 func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -45,7 +46,8 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	return w, faultStore
 }
 
-// A verb on selected running jobs leaves out jobs that end between their selection and the change.
+// If a user cancels or removes all running jobs, a job that ends after its selection and before the change is
+// left out.
 func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.TextList{queue.Processing.String()}}
@@ -78,7 +80,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 					t.Error(err)
 				}
 				w.waitForState("a", c.newState)
-				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has the job
+				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has a job
 					list, err := w.WorkerList(t.Context(), control.NoParams{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
 				}
@@ -108,8 +110,8 @@ func TestStoreReceivesNodeName(t *testing.T) {
 	}
 }
 
-// A slow store that fails every fifth call for a while loses no job and runs no job twice. Results are recorded
-// once the store works again, and clients get an error with the advice to try again.
+// If the store is slow and fails every fifth call for a while, no job is lost and no job runs twice. Results
+// are stored once the store works again. Clients get an error with the advice to try again.
 func TestServiceOutlivesStoreFaults(t *testing.T) {
 	t.Parallel()
 	var callCount atomic.Uint64
@@ -166,7 +168,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	}
 }
 
-// A requeue succeeds even if the job has run again and ended before the request reads its state.
+// A requeue succeeds even if the job has already run again and ended before the request reads its state.
 func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	t.Parallel()
 	w, calls := startWithHook(t, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// Doctor warns if all users can read the file with the database URL.
+// Doctor warns if all users can read the file that contains the URL of the database.
 func TestDoctorWarnsOfAStoreFileThatOthersCanRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Browsers that show the same page hold no connections between two updates. Each update is rendered once for all
-// of them. Idle browsers therefore do not make the service raise GOMAXPROCS, which would make the
-// processing of waiting jobs 5 % slower.
+// Browsers that show the same page hold no connection between two updates, and each update is rendered only
+// once for all of them. Therefore idle browsers do not make the service raise GOMAXPROCS, with which jobs
+// would be processed 5 % more slowly.
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

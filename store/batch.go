@@ -8,23 +8,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Batches accepts the frames of a batch that is too large for one Request.
+// Batches accepts a batch (a list of jobs under one name) that is too large for one Request. The client sends
+// the batch in parts, which are called frames. The jobs of a batch are staged, that is, stored but not in the
+// queue, until the client commits the batch.
 type Batches interface {
-	// StageBatch stores one frame: a part of a batch's jobs. Request.Batch is the name of the batch. Claims,
-	// lists and counts ignore the staged jobs, but no other job can get their ids. Enqueue with the same Batch
-	// commits all frames; if that request has drafts, they are the last frame. Before the commit,
-	// MaxPendingPerUser is the only limit that counts the jobs.
+	// StageBatch stores one frame of the batch named Request.Batch. Claims, lists and counts ignore the
+	// staged jobs, but no other job can get their ids. MaxPendingPerUser is the only limit that counts them.
 	//
-	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client can
-	// repeat the commit. A batch is discarded if its next frame does not come within StagingTimeout, or if it is
-	// not committed when the store is closed. StageBatch then returns ErrBatchDiscarded for further frames of the
-	// batch.
+	// To commit the batch, the client calls Enqueue with the same Request.Batch; drafts in that request are
+	// the last frame. If the jobs do not fit in MaxPending, the commit is rejected. The batch then stays
+	// staged, and the client can repeat the commit.
+	//
+	// A batch is discarded if no frame comes within StagingTimeout, or if it is not committed when the store
+	// is closed. StageBatch then returns ErrBatchDiscarded for further frames of the batch.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of
-	// Receipt.Batch. ApplyBatch returns true if there may be more frames. If the caller stops calling it, Promote
-	// or the next opening of the store moves the remaining frames.
+	// Receipt.Batch. more is true if there may be more frames. Frames that are left if the caller stops
+	// calling ApplyBatch are moved by Promote or when the store is next opened.
 	ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error)
 }
 
@@ -32,9 +34,10 @@ type Batches interface {
 const (
 	MaxStagedBatches = 16               // limit of the staged batches of one user
 	MaxStagedJobs    = 1_000_000        // limit of the jobs of one batch
-	MaxStagedIDs     = 1_000_000        // limit of the jobs with an id that the client chose, in all batches of one user
+	MaxStagedIDs     = 1_000_000        // limit of the jobs with ids chosen by the client, in all batches of one user
 	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
-	// DiscardedNameRetention is the minimum time for which the store remembers the name of a discarded batch.
+	// DiscardedNameRetention is how long the store remembers, at least, that a batch with a certain name was
+	// discarded.
 	DiscardedNameRetention = 24 * time.Hour
 )
 

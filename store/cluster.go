@@ -7,28 +7,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Cluster is a store that several services share. Each service is a node and has a node lease, which it
-// renews. A node's jobs belong to it while its node lease lasts, by the store's clock. When the node lease
-// has ended, another node may take the jobs over. The first write of the old node then fails, and its store
-// fails permanently.
+// Cluster is a store that several services (nodes) share. Each node has a node lease, which it renews. While
+// the node lease lasts, by the store's clock, the node's jobs belong to the node. Afterwards, another node
+// may take them over. The next write of the old node then fails, and its store cannot be used any more.
 type Cluster interface {
-	// Database returns an identifier of the database that differs between any two databases, even on
-	// different servers. A promoted standby has the same value as its primary.
+	// Database returns an identifier of the database. Any two databases have different identifiers, even on
+	// different servers. A standby that was promoted has the identifier of its primary.
 	Database() string
-	// HasOthers reports whether another node had a valid lease as of the last transaction.
+	// HasOthers reports whether another node had a valid node lease when the last transaction was executed.
 	HasOthers() bool
 	// NodeLeaseDuration returns the duration of a node lease.
 	NodeLeaseDuration() time.Duration
-	// RenewNodeLease renews the node's lease, which then lasts at least for NodeLeaseDuration from the call
-	// of RenewNodeLease. It also stores load, which the other nodes can read; see NodeState.
+	// RenewNodeLease renews this node's lease, which then lasts for at least NodeLeaseDuration from the
+	// beginning of the call. It also stores load, which other nodes see in NodeState.
 	RenewNodeLease(ctx context.Context, load Load) (Membership, error)
-	// TakeOver transfers leases to this node, each with a new fence: up to MaxTakenOverLeases leases of nodes
-	// whose node lease has ended. The caller must settle them as lost.
+	// TakeOver transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. They are
+	// leases of nodes whose node lease has ended. The caller must record these attempts as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
 	// IsDrained reports whether this node must not claim jobs.
 	IsDrained(ctx context.Context) (bool, error)
-	// ChangeHints returns a channel. Until the store is closed, the channel receives a hint when another node may
-	// have changed shared data, such as settings.
+	// ChangeHints returns a channel that receives a value when another node may have changed shared data,
+	// such as settings. The channel is used until the store is closed.
 	ChangeHints() <-chan struct{}
 	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, starting after the given name.
 	Nodes(ctx context.Context, afterName string) ([]NodeState, error)
@@ -46,7 +45,7 @@ type Cluster interface {
 // Membership is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim jobs.
 type Membership struct {
 	Drained    bool
-	HasOrphans bool // true if another node's lease has ended, so that its jobs can be taken over
+	HasOrphans bool // another node's lease has ended, so its jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
@@ -80,7 +79,7 @@ type Load struct {
 	EndedByQueue map[string]int `json:"ended_of,omitempty"`
 }
 
-// MaxLoadQueues limits the queues in a node's load, so that the stored load stays below 3 KiB.
+// MaxLoadQueues is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
 const MaxLoadQueues = 32
 
 // MaxTakenOverLeases limits the leases that one call of TakeOver transfers.

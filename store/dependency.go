@@ -2,7 +2,8 @@ package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// DependencyLink is a dependency of a job, past or present. It describes the job at the other end.
+// DependencyLink is a dependency between two jobs, seen from one of them: it describes the other job. The
+// dependency may already be resolved.
 type DependencyLink struct {
 	Seq       int64       // number of the job at the other end
 	ID        string      // "" if the job at the other end was removed
@@ -30,5 +31,5 @@ const (
 	Broken                             // the parent did not end as required
 )
 
-// MaxDependsOn limits the parents in the field DependsOn of a job that is read from the store.
+// MaxDependsOn is the maximum number of parents in the field DependsOn of a job that is read from the store.
 const MaxDependsOn = 8

@@ -10,28 +10,28 @@ import (
 )
 
 // Events reads the events of the queue, in the order of their numbers, and notifies callers of new events and
-// of changed jobs.
+// of changes of jobs.
 type Events interface {
-	// Events lists up to limit events after the one with the sequence number afterSeq. The changes that the
-	// returned events report are already included in Counts.
+	// Events lists up to limit events whose number is above afterSeq, oldest first. Counts already includes
+	// the changes that these events report.
 	Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error)
-	// LastEvent returns the number of the newest event, or 0 if there was none. newerStored is closed when a
-	// newer event is stored.
+	// LastEvent returns the number of the newest event, or 0 if no event was ever stored. newerStored is
+	// closed when a newer event is stored.
 	LastEvent() (lastSeq int64, newerStored <-chan struct{})
-	// Watch sends hints about changes of some jobs until the watch is stopped.
+	// Watch sends hints about changes of the given jobs until the returned watch is stopped.
 	Watch(seqs []int64) *JobWatch
 }
 
-// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; one value may
-// announce several changes. Only one goroutine may use a watch. It must call Stop at the end.
+// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; one value
+// may announce several changes. Only one goroutine may use a watch, and it must call Stop in the end.
 type JobWatch struct {
 	C <-chan struct{}
 
 	watchers *Watchers
 	hints    chan struct{}
 	seqs     []int64 // the watched jobs
-	// changedSeqs lists the jobs that the next ChangedJobs returns, and changedSet contains the same jobs. Both fields
-	// are guarded by watchers.mu.
+	// changedSeqs and changedSet hold the same jobs: those that the next ChangedJobs returns. Both are
+	// guarded by watchers.mu.
 	changedSeqs []int64
 	changedSet  map[int64]bool
 }
@@ -89,7 +89,7 @@ func (ws *Watchers) Watch(seqs []int64) *JobWatch {
 	return w
 }
 
-// Notify notifies the watches of these jobs that the jobs have changed.
+// Notify notifies the watches of the given jobs that these jobs have changed.
 func (ws *Watchers) Notify(seqs ...int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -15,8 +15,8 @@ func received(w *JobWatch) bool {
 	}
 }
 
-// All jobs of a watch share one channel, on which several changes may share one value. ChangedJobs returns each
-// changed job once, and all jobs on the first call.
+// All jobs of a watch share one channel, and one value may announce several changes. The first call of
+// ChangedJobs returns all jobs, and each later call returns every changed job once.
 func TestManyChangesShareOneValue(t *testing.T) {
 	var watchers Watchers
 	w := watchers.Watch([]int64{3, 1, 2, 3})

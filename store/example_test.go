@@ -25,7 +25,7 @@ func Example() {
 	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft}, UID: 1000, Owner: "ann"})
 	must(err)
 
-	// Claim the job. Until its start is reported, its state is still pending.
+	// Claim the job. It stays pending until its start is reported.
 	granted, err := s.Exchange(ctx, store.Report{WantedJobs: 1})
 	must(err)
 	job := granted.Jobs[0]

@@ -7,22 +7,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Forecast predicts which jobs start next, and shows what keeps other jobs from starting. No method changes
-// anything.
+// Forecast predicts which jobs start next, and shows what keeps other jobs from starting. Its methods change
+// nothing.
 type Forecast interface {
-	// WaitReasons returns, by seq, what keeps jobs from starting: gates without room, and pauses of queues. It
-	// checks jobs that are pending or failed, due and not leased. It does not check whether a worker is free. For
-	// a job that is not due, only a pause of its queue is a reason. The map has no entry for a job that the next
-	// claim may take, or for a seq without a job.
+	// WaitReasons returns, by seq, what keeps jobs from starting: gates without room, and paused queues. It
+	// ignores whether a worker is free. For a job that is not due, only a paused queue is a reason. A job has
+	// no entry if it is leased, if it is neither pending nor failed, if the next claim may take it, or if it
+	// does not exist.
 	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
-	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
-	// nothing.
+	// Simulate returns up to n jobs that claims would take next if n workers were free now.
 	Simulate(ctx context.Context, n int) (Simulation, error)
-	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
-	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaitingPriority reads one job in
-	// each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with demands. If it
-	// reaches one of these limits, it returns an upper bound. It also reads each leased job that is not known to have
-	// started.
+	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits for
+	// a retry, and is not leased. Its cost does not depend on the number of jobs: it reads one job in each
+	// queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with demands. If it
+	// reaches one of these limits, it returns an upper bound. It also reads each leased job that is not known
+	// to have started.
 	BestWaitingPriority(ctx context.Context, uid int) (WaitingPriority, error)
 }
 
@@ -45,8 +44,8 @@ type WaitReason struct {
 type WaitingPriority struct {
 	Priority int64 // the priority, at most MaxWaitingPriority
 	Found    bool  // false if the user has no such job
-	// IsUpperBound reports that the search stopped at its limit. Priority is then only an upper bound: no job
-	// exceeds it, but perhaps no job has it.
+	// IsUpperBound reports that the search stopped at its limit. Then no job exceeds Priority, but perhaps no
+	// job reaches it.
 	IsUpperBound bool
 }
 

@@ -16,17 +16,17 @@ type Gates interface {
 	// MaxGatesPage gates, starting after the given gate, in the order of GateState.Follows. A lock or rate
 	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, afterGate GateState) ([]GateState, error)
-	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If the rule's Amount is 0,
-	// SetGate removes the stored rule. The first job that names the key then sets the rule, which lasts while
-	// unfinished jobs name the key.
+	// SetGate stores the rule of a shared lock or rate. Jobs cannot change a stored rule. If the rule's
+	// Amount is 0, SetGate removes the stored rule. The first job that then names the key sets a rule, which
+	// lasts while unfinished jobs name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, which
-	// is the default after the store was opened. Leases above the limit are not ended. Jobs that the limit
-	// holds back stay in the queue. They are claimed in their usual order once fewer jobs of their user are
-	// leased.
+	// is the default when the store is opened. Leases above the limit are not ended. Jobs above it wait in
+	// the queue until fewer jobs of their user are leased.
 	SetMaxRunningPerUser(ctx context.Context, n int) error
-	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
-	// or need more resources than it has, wait. Leased jobs keep their units of resources until they end.
+	// SetNode sets the node on which this store runs. The setting lasts until the store is closed. Jobs that
+	// may not run on this node, or need more resources than it has, wait. Leased jobs keep their units of
+	// resources until they end.
 	SetNode(ctx context.Context, node Node) error
 }
 
@@ -39,12 +39,13 @@ type GateState struct {
 	Jobs         int64 // number of unfinished jobs that name the lock or rate
 }
 
-// Follows reports whether g comes after h in the order of gates: shared keys come first.
+// Follows reports whether g comes after h in the order of gates. Shared gates come before those of users.
 func (g *GateState) Follows(h *GateState) bool {
 	return cmp.Or(cmp.Compare(g.UID, h.UID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.Key, h.Key)) > 0
 }
 
-// MaxGatesPage limits the shared keys that may have a rule, and the gates that one call of Gates lists.
+// MaxGatesPage is the maximum number of gates that one call of Gates lists, and of shared keys that may have
+// a rule.
 const MaxGatesPage = 1000
 
 // Node contains the properties of a machine that decide which jobs may run on it.
@@ -57,7 +58,7 @@ type Node struct {
 	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
-// MatchesSelector reports whether the node matches a job's node selector. A selector is a node's name, or
+// MatchesSelector reports whether the node matches a job's node selector, which is the name of a node or
 // label=value.
 func (n *Node) MatchesSelector(selector string) bool {
 	label, value, labelled := strings.Cut(selector, "=")

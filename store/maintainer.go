@@ -8,7 +8,7 @@ import (
 
 // Examiner is a store that can check itself.
 type Examiner interface {
-	// Examine makes the quick checks of "queuectl doctor".
+	// Examine makes the quick checks that "queuectl doctor" reports.
 	Examine(ctx context.Context) []Finding
 }
 
@@ -23,7 +23,7 @@ type Finding struct {
 // Level is the severity of a finding.
 type Level string
 
-// The levels. A warning is worth knowing; a failure must be fixed.
+// The levels. A warning asks for attention, and a failure must be fixed.
 const (
 	LevelOK      Level = "ok"
 	LevelWarning Level = "warning"
@@ -33,29 +33,29 @@ const (
 // Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
 type Maintainer interface {
 	Examiner
-	// SpaceError returns an error while the disk has no space for new jobs.
+	// SpaceError returns an error while the disk is too full for new jobs.
 	SpaceError() error
 	// DiskCapacity returns the size in bytes of the file system that holds the files, or 0 if it is unknown.
 	DiskCapacity() int64
-	// CheckpointError returns an error while committed pages cannot be moved from the write-ahead log into the
-	// database, because a read transaction does not end.
+	// CheckpointError returns an error while SQLite cannot move committed pages from the write-ahead log into
+	// the database, because a read transaction does not end.
 	CheckpointError() error
 	// SlowCommitError returns an error while a commit takes so long that the disk may be frozen or failing. It never
 	// blocks.
 	SlowCommitError() error
-	// WatchFiles watches the store's files. It makes the store fail soon after they are removed or replaced,
-	// because further changes would be lost. It runs until ctx ends.
+	// WatchFiles watches the store's files until ctx ends. If they are removed or replaced, further changes
+	// would be lost, so the store then fails.
 	WatchFiles(ctx context.Context)
-	// Compact returns free space inside the files to the disk, in steps between other changes. It runs until
-	// ctx ends.
+	// Compact returns free space inside the files to the disk, in steps between other changes, until ctx
+	// ends.
 	Compact(ctx context.Context)
-	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
-	// files. It calls the callback to report the number of copied bytes and the total. If the callback returns an
-	// error, Verify stops.
+	// Verify copies the stored data, and checks whether the rows of the copy contradict each other or the
+	// output files. It reports the number of copied bytes and the total to the callback. If the callback
+	// returns an error, Verify stops.
 	Verify(ctx context.Context, outputs OutputDirs, reportProgress func(done, total int64) error) ([]Finding, error)
-	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
-	// before the call, and may contain later ones. Backup also reports its progress to the callback.
-	// Only one copy is made at a time.
+	// Backup makes a copy of the database and its output files, and checks the copy. It contains every change
+	// that was acknowledged before the call, and may contain later ones. Backup reports its progress like
+	// Verify. Only one copy is made at a time.
 	Backup(ctx context.Context, outputs OutputOpener, reportProgress func(done, total int64) error) (BackupReader, error)
 }
 

@@ -2,17 +2,17 @@ package store
 
 import "context"
 
-// NodeRequests carries requests between the nodes of a Cluster, through the database. A store that implements
-// Cluster implements NodeRequests too.
+// NodeRequests sends requests between the nodes of a Cluster, through their database. A store that implements
+// Cluster also implements NodeRequests.
 type NodeRequests interface {
-	// SendRequest sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
-	// be many, are queued separately, so that other requests do not wait for them.
+	// SendRequest sends a request to another node, and waits for the answer until ctx ends. Slow requests
+	// have their own queue, so that other requests do not wait for them.
 	SendRequest(ctx context.Context, node int64, request []byte, isSlow bool) (answer []byte, err error)
-	// RequestHints returns a channel that receives a hint when the node may have a new request. The channel
-	// receives no hint after the store is closed.
+	// RequestHints returns a channel that receives a hint when the node may have a new request. After the
+	// store is closed, the channel receives nothing.
 	RequestHints() <-chan struct{}
-	// TakeRequests returns up to limit new requests to this node: the slow ones if isSlow is true, else the other
-	// ones. It returns each request only once.
+	// TakeRequests returns up to limit new requests to this node, and each request only once. If isSlow is
+	// true it returns the slow ones, otherwise the others.
 	TakeRequests(ctx context.Context, isSlow bool, limit int) ([]NodeRequest, error)
 	// AwaitedRequests returns the numbers of the unanswered requests to this node whose senders are still waiting.
 	AwaitedRequests(ctx context.Context) (map[int64]bool, error)

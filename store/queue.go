@@ -10,12 +10,12 @@ import (
 
 // Queue accepts new jobs, and changes of stored jobs that users request.
 type Queue interface {
-	// Enqueue stores all drafts of a request, or none; see Receipt.
+	// Enqueue stores all drafts of a request as jobs, or none; see Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Change applies a verb to a job, with the effect that queue.Verb.EffectOn returns. Change returns
-	// ErrLeased for a leased job. A retried job starts with no used attempts, no error and no expires_at. A
-	// released job keeps these values, but has at least one attempt left. The job's history stays; removing the
-	// job also removes its history.
+	// Change applies a verb to a job; queue.Verb.EffectOn returns the effect. Change returns ErrLeased for a
+	// leased job. A retried job has used no attempts, and has no error and no expires_at. A released job
+	// keeps these values, but has at least one attempt left. The history of the job stays, except when the
+	// job is removed.
 	Change(ctx context.Context, seq int64, c Change) error
 	// Audit records a user's action that no other event records.
 	Audit(ctx context.Context, a Audit) error
@@ -25,40 +25,41 @@ type Queue interface {
 type Request struct {
 	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxJobsPerRequest
 	UID    int         // the user who made the request
-	Owner  string      // the current name of UID; the store keeps the first name that it receives for a UID
-	// IdempotencyKey, if set, makes the request safe to repeat for IdempotencyKeyRetention. A later
-	// request with the same UID and IdempotencyKey gets the receipt of the first one. If its Checksum
-	// differs, it gets ErrExists.
+	Owner  string      // the current account name of UID; the store keeps the first name that it gets for a UID
+	// IdempotencyKey, if set, makes it safe to repeat the request for IdempotencyKeyRetention. A later
+	// request with the same UID and IdempotencyKey stores nothing and gets the receipt of the first one, or
+	// ErrExists if its Checksum differs.
 	IdempotencyKey string
 	Checksum       [32]byte // checksum of the request's content
-	// Batch, if set, is the name under which the batch's frames were staged.
+	// Batch, if set, is the name of the batch to which earlier requests have added jobs. This request commits
+	// the batch.
 	Batch string
-	// Submission, if not 0, is the number of the Inbox submission that this request enqueues. The same
-	// transaction deletes the submission. If it was already deleted, nothing is enqueued, and the receipt has
-	// Duplicate set.
+	// Submission, if not 0, is the number of the submission, a job from the Inbox, that this request
+	// enqueues. The same transaction deletes the submission. If the submission does not exist any more,
+	// nothing is enqueued, and the receipt has Duplicate set.
 	Submission int64
-	// MaxPending limits all waiting jobs, and MaxPendingPerUser those of UID. Enqueue returns ErrQueueFull for a
-	// request that would exceed either limit. 0 means unlimited.
+	// MaxPending limits all waiting jobs, and MaxPendingPerUser those of UID. 0 means unlimited. Enqueue
+	// returns ErrQueueFull if the request would exceed a limit.
 	MaxPending        int64
 	MaxPendingPerUser int64
-	// MaxBytesPerUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrQueueFull for a
-	// request that would exceed it. 0 means unlimited.
+	// MaxBytesPerUser limits the bytes that the jobs of UID hold; see UserBytes. 0 means unlimited. Enqueue
+	// returns ErrQueueFull if the request would exceed the limit.
 	MaxBytesPerUser int64
 }
 
 // IdempotencyKeyRetention is the minimum time for which the store remembers an idempotency key.
 const IdempotencyKeyRetention = 10 * time.Minute
 
-// Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of a
-// draft is taken. If another job has the unique key of a draft, the receipt may contain that job's id instead;
-// see IsExisting.
+// Receipt names the stored jobs, in the order of their drafts. If another job has the unique key of a draft,
+// the receipt may name that job; see IsExisting. If the id of a draft is taken, Enqueue returns ErrExists and
+// no receipt.
 type Receipt struct {
 	IDs        []string
 	Seqs       []int64
 	IsExisting []bool   `json:"Found"` // whether IDs[i] is the id of an older job; nil if all jobs are new
 	NewQueues  []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate  bool
-	Staged     bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
+	Staged     bool  // the jobs are stored in a batch, and ApplyBatch must move them into the queue
 	Batch      int64 // the argument for ApplyBatch, if Staged
 }
 
@@ -69,23 +70,23 @@ type Change struct {
 	Timeout *time.Duration // new timeout of a retried job, if not nil
 	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
 	Edit func(*queue.Job) error
-	// KeepDependants applies to dependants that were cancelled because of this job, when the job is retried. If
-	// it is true, these dependants stay cancelled. If it is false, they wait for the job again.
+	// KeepDependants has an effect when the job is retried: dependants that were cancelled because of this
+	// job stay cancelled. If it is false, these dependants wait for the job again.
 	KeepDependants bool
-	// OnlyStates lists the states in which the change applies; in other states, Change returns ErrStateChanged.
-	// An empty list means all states.
+	// OnlyStates lists the states in which the job may be changed; in others, Change returns ErrStateChanged.
+	// An empty list allows all states.
 	OnlyStates []queue.State
-	// MaxPending and MaxPendingPerUser limit waiting jobs as in Request. They are checked only if the change
-	// makes an ended job wait again.
+	// MaxPending and MaxPendingPerUser limit waiting jobs as in Request. They apply only if an ended job
+	// shall wait again.
 	MaxPending        int64
 	MaxPendingPerUser int64
-	// MaxBytesPerUser limits the user's bytes as in Request. It is checked only for an edit that makes the job
+	// MaxBytesPerUser limits the user's bytes as in Request. It applies only to an edit that makes the job
 	// larger.
 	MaxBytesPerUser int64
 }
 
-// EffectOn returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. It returns
-// ErrStateChanged if OnlyStates does not list that state.
+// EffectOn returns the effect of the change on a job in its current state, as queue.Verb.EffectOn does. If
+// OnlyStates does not allow that state, it returns ErrStateChanged.
 func (c *Change) EffectOn(j *queue.Job) (newState queue.State, event queue.EventKind, hasEffect bool, err error) {
 	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
 		return 0, "", false, ErrStateChanged
@@ -97,8 +98,8 @@ func (c *Change) EffectOn(j *queue.Job) (newState queue.State, event queue.Event
 	return newState, event, hasEffect, err
 }
 
-// Audit describes a user's action: the verb, the process that requested it, and its object. The object is a
-// job, named by JobSeq and JobID, or something else, described by Target.
+// Audit describes a user's action: the verb, the process that requested it, and the object that it changed.
+// The object is a job, named by JobSeq and JobID, or something else, described by Target.
 type Audit struct {
 	UID    int
 	PID    int

@@ -9,18 +9,16 @@ import (
 
 // QueueRules keeps the rules of queues.
 type QueueRules interface {
-	// Queues lists, by name, the queues that have a rule or jobs that have not ended.
+	// Queues lists the queues that have a rule or unfinished jobs, ordered by name.
 	Queues(ctx context.Context) ([]QueueState, error)
-	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. SetQueue also
-	// resets the counts of how many jobs each queue has started. Earlier starts then no longer affect which queue
-	// starts the next job.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. SetQueue
+	// also resets how many jobs each queue has started, so that only later starts decide which queue is next.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 }
 
-// QueueRule says how jobs of a queue start relative to those of other queues. While all weights are 1, jobs
-// of all queues start in order of rank. If the weights differ, the queues share the starts in proportion to
-// their weights. Only queues with a job that could start take part. A queue without one does not save up
-// starts for later.
+// QueueRule contains the limits of a queue, its pause, and its share of the starts. While all weights are 1,
+// jobs of all queues start in the order of rank. Otherwise, queues that have a job that could start share the
+// starts in proportion to their weights. A queue without such a job does not save up starts for later.
 type QueueRule struct {
 	Weight      int   `json:"weight"`                // share of the starts, at least 1
 	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
@@ -28,19 +26,20 @@ type QueueRule struct {
 	// JobDefaults contains the default fields of the queue's jobs as JSON. The store does not interpret them.
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
-	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and PauseReason the user's
-	// reason. Promote ends the pause at PausedUntil; 0 means never.
+	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and PauseReason the reason
+	// that the user gave. Promote ends the pause at PausedUntil; 0 means never.
 	PausedBy    int          `json:"paused_by,omitempty"`
 	PausedAt    queue.Millis `json:"paused_at,omitempty"`
 	PauseReason string       `json:"reason,omitempty"`
 	PausedUntil queue.Millis `json:"until,omitempty"`
 	Retention   Retention    `json:"keep,omitzero"`
-	// RunningJobsPaused reports that the queue's running jobs were paused too. The store does not interpret it.
+	// RunningJobsPaused reports that the running jobs of the queue were paused with the queue. The store only
+	// keeps it.
 	RunningJobsPaused bool `json:"frozen,omitempty"`
 }
 
-// Retention says how long a queue's completed and cancelled jobs are kept. For a field that is 0, the general
-// settings apply.
+// Retention says how long the completed and cancelled jobs of a queue are kept, and how many. The general
+// settings apply to each field that is 0.
 type Retention struct {
 	MaxAge  time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
 	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept; the oldest are removed first
@@ -66,11 +65,12 @@ type QueueState struct {
 	Rule    QueueRule
 	Waiting int64 // number of waiting jobs
 	Leased  int
-	// OldestReadySince is the time since which the oldest job that could start has waited, or 0 if none could
-	// start. Only the first jobs of the best lanes are considered.
+	// OldestReadySince is since when the job that has waited longest could have started, or 0 if none can
+	// start. To be fast, the store considers only the first jobs of the best lanes, which are lists of jobs
+	// with the same demands.
 	OldestReadySince queue.Millis
 }
 
-// MaxQueues limits how many queues one user may create by enqueuing jobs. Queues with a rule, or without
-// unfinished jobs, do not count.
+// MaxQueues limits how many queues one user may create by enqueuing jobs. It does not count queues that have
+// a rule or no unfinished jobs.
 const MaxQueues = 1000

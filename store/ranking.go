@@ -8,12 +8,12 @@ import (
 
 // Ranking keeps the order in which waiting jobs start; see queue.Order.
 type Ranking interface {
-	// Order returns the settings from which ranks are computed, as of the last commit.
+	// Order returns the settings that determine the ranks of jobs, as of the last commit.
 	Order() queue.Order
-	// SetOrder changes the settings from which the ranks of jobs are computed. Waiting jobs keep their ranks
-	// until Rerank has reached them.
+	// SetOrder changes the settings that determine the ranks of jobs. Waiting jobs keep their ranks until
+	// Rerank has changed them.
 	SetOrder(ctx context.Context, o queue.Order) error
-	// Rerank gives a limited number of waiting jobs their ranks under the current order, and reports whether
-	// there may be more. It can continue after the store was closed and opened again.
+	// Rerank computes the ranks of a limited number of waiting jobs from the current settings, and reports
+	// whether another call must continue. It continues even after the store was closed and opened again.
 	Rerank(ctx context.Context) (more bool, err error)
 }

@@ -6,14 +6,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Settings keeps the settings that users have stored, and the hooks that the settings request.
+// Settings keeps the settings that users have stored. It also creates the hook jobs that these settings
+// request.
 type Settings interface {
 	// Settings lists the stored settings.
 	Settings(ctx context.Context) ([]Setting, error)
 	// SetSetting stores one setting; an empty value removes it.
 	SetSetting(ctx context.Context, s Setting) error
-	// SetHooks sets which hooks the store creates, until it is closed. The transaction that records a job's
-	// new state also creates the hooks for that state. No limit on waiting jobs applies to hooks.
+	// SetHooks sets which hooks (jobs that are created because another job has failed or ended) the store creates,
+	// until it is closed. The transaction that records a job's new state also creates the hooks for that state.
+	// The limits on the number of waiting jobs do not apply to hooks.
 	SetHooks(ctx context.Context, h Hooks) error
 }
 
@@ -37,20 +39,19 @@ func (s *Setting) EventValue() string {
 	return s.Value
 }
 
-// Hooks says which hooks the settings request, and when the store creates them; see queue.HookEvents. The store
-// also creates the hooks that a job requests itself (HookCommands).
+// Hooks says which hooks the settings request, and for which events the store creates them; see
+// queue.HookEvents. The store also creates the hooks that a job requests itself (HookCommands).
 type Hooks struct {
-	Triggers queue.HookEvents // events for which MakeHooks is called, for jobs that are not hooks
-	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its
-	// new state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it
-	// must not wait or use the store. A nil MakeHooks creates no hooks.
+	Triggers queue.HookEvents // events for which MakeHooks is called; jobs that are hooks have no hooks
+	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its new
+	// state. The store calls MakeHooks inside a transaction, and possibly again if that transaction is undone. So
+	// MakeHooks must not block or use the store. If MakeHooks is nil, no hooks are created.
 	MakeHooks func(j *queue.Job, events queue.HookEvents) []queue.Job
-	// UID and Owner are the uid and the name of the account that owns hooks which do not run as the job's
-	// user.
+	// UID and Owner identify the account that owns hooks which do not run as the user of the job.
 	UID   int
 	Owner string
-	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If a hook would exceed
-	// it, outputs and inputs are removed as described for Report.MaxBytesPerUser. If there is still not enough
-	// room, the hook is not created.
+	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If a hook would exceed the
+	// limit, older outputs and inputs are removed as described for Report.MaxBytesPerUser. If that is not enough,
+	// the hook is not created.
 	MaxBytesPerUser int64
 }

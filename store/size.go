@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// JobTextSize returns how many bytes the texts of a job take in a page of JSON, including quotes, commas and
-// escapes. A page does not contain Env and Stdin.
+// JobTextSize returns how many bytes the texts of a job take when a page of a job list is written as JSON,
+// including quotes, commas and escapes. Env and Stdin do not count, because job lists do not contain them.
 func JobTextSize(j *queue.Job) int {
 	texts := slices.Concat([]string{
 		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
@@ -22,7 +22,7 @@ func JobTextSize(j *queue.Job) int {
 	return jsonSize(texts...)
 }
 
-// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON. The output is not included.
+// AttemptTextSize returns how many bytes the texts of an attempt, except the output, take in a page of JSON.
 func AttemptTextSize(a *queue.Attempt) int {
 	return jsonSize(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
 }
@@ -33,7 +33,7 @@ func jsonSize(texts ...string) int {
 	return len(raw) - 1           // the list has two brackets, but no comma after the last text
 }
 
-// InputSize returns the bytes of a job's environment and standard input.
+// InputSize returns the size of a job's environment and standard input in bytes.
 func InputSize(e *queue.Execution) int {
 	n := len(e.Stdin)
 	for _, v := range e.Env {
@@ -42,7 +42,7 @@ func InputSize(e *queue.Execution) int {
 	return n
 }
 
-// OutputSize returns the bytes of output and result of an attempt that has just ended.
+// OutputSize returns the size in bytes of the output and the result of an attempt that has just ended.
 func OutputSize(a *queue.Attempt) int64 {
 	if a.OutputRef != "" {
 		return a.OutputBytes
@@ -50,15 +50,15 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// Bytes that a row counts for in a user's quota, without its texts. They include the row's index entries.
+// These constants are the bytes that a row and its index entries, without texts, count for in a user's quota.
 const (
 	JobBytes        = 512 // a job, including one attempt
 	AttemptBytes    = 128 // each further attempt
 	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
 )
 
-// KeptAttemptRecords is the number of attempt records that each job keeps, even if its user exceeds the limit on
-// bytes.
+// KeptAttemptRecords is the number of attempt records that each job keeps, even if the user's data
+// exceeds the quota in bytes.
 const KeptAttemptRecords = 10
 
 // AttemptRecordSize returns how many bytes the record of an attempt, without its output, counts for in the quota

@@ -34,7 +34,7 @@ func TestTextOfAJob(t *testing.T) {
 		want int
 	}{
 		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
-		// Two elements with quotes and commas take 10 bytes; the command text made of argv is added.
+		// argv takes 10 bytes with quotes and commas; the command text made from argv is added
 		"argv":   {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")},
 		"labels": {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
 		"error":  {queue.Job{Error: "\x01"}, 6},

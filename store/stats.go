@@ -11,42 +11,42 @@ import (
 
 // Statistics returns totals of the whole queue, and statistics of attempts and run times.
 type Statistics interface {
-	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
-	// table.
+	// Counts returns the number of jobs in each state and the number of jobs ever enqueued,
+	// without reading a table.
 	Counts() Counts
-	// OldestReadySince returns the time since which the longest-waiting ready job has waited; 0 if no job is ready.
+	// OldestReadySince returns the time since which the longest-waiting ready job has been ready; 0 if no job is ready.
 	OldestReadySince(ctx context.Context) (queue.Millis, error)
-	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end, so
-	// a crash loses none of them and counts none twice. Removing a job does not change them.
+	// Stats returns statistics of attempts. The transaction that records the start or end of an attempt also
+	// updates them, so a crash loses none of them and counts none twice. Removing a job does not change them.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
-	// TypicalRuntime returns the typical run time of jobs with this queue.Job.Fingerprint, computed from
-	// completed jobs; 0 if unknown. It reads no table. After a crash, it may not include the last two minutes.
+	// TypicalRuntime returns the typical run time of completed jobs with this queue.Job.Fingerprint; 0 if unknown.
+	// It reads no table. After a crash, the runs of the last two minutes may be missing.
 	TypicalRuntime(fingerprint uint64) time.Duration
 }
 
-// AttemptStatistics contains the statistics of the attempts of one queue in one period. The start of an attempt
-// counts in the period in which the start was recorded, and its end in the period in which the end was
-// recorded. Over all periods, Started equals the number of ends plus the number of running attempts. A job that
-// ends without an attempt, such as a waiting job that is cancelled, does not count.
+// AttemptStatistics contains the statistics of the attempts of one queue in one period. An attempt's start
+// counts in the period in which it was recorded, and so does its end. Over all periods, Started equals the
+// number of ends plus the number of running attempts. A job that ends without an attempt does not count, for
+// example if it is cancelled while it waits.
 type AttemptStatistics struct {
 	Started   int64
-	Completed int64 // number of ended attempts whose job is now completed; the fields below count other states
+	Completed int64 // attempts whose job is completed; the fields below count attempts with other results
 	Failed    int64 // the attempt failed, and the job is to be retried
 	Dead      int64
 	Cancelled int64
-	Returned  int64 // the job is pending or held again, because the attempt was stopped, deferred, or lost and not counted
+	Returned  int64 // attempts that do not count, for example because they were stopped; the job is pending or held again
 
-	WaitTimes Histogram // one entry for each start: the time since the job was due and ready
-	RunTimes  Histogram // one entry for each end: the run time of the attempt
+	WaitTimes Histogram // one entry per start: the time from when the job was ready and due
+	RunTimes  Histogram // one entry per end: the run time of the attempt
 }
 
-// CountStart counts the start of an attempt after a wait.
+// CountStart counts the start of an attempt whose job has waited for waitTime.
 func (s *AttemptStatistics) CountStart(waitTime time.Duration) {
 	s.Started++
 	s.WaitTimes.Observe(waitTime)
 }
 
-// CountEnd counts the end of an attempt whose job is now in the given state.
+// CountEnd counts the end of an attempt that leaves its job in the given state.
 func (s *AttemptStatistics) CountEnd(state queue.State, runTime time.Duration) {
 	switch state {
 	case queue.Completed:
@@ -76,15 +76,14 @@ func (s *AttemptStatistics) Add(other *AttemptStatistics) {
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBound(k-1) and up to
-// BucketUpperBound(k). The first bucket also contains durations below 1 ms, and the last one durations above its
-// upper bound.
+// BucketUpperBound(k). The first bucket also contains shorter durations, and the last one longer ones.
 const (
 	BucketCount      = 64
 	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// BucketUpperBound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2), from
-// under 1 ms to 34 days. The bounds are those of Prometheus' native histograms with schema 1.
+// BucketUpperBound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2). The bounds range
+// from just under 1 ms to 34 days. They are those of Prometheus' native histograms with schema 1.
 func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketIndex) / 2) }
 
 // Histogram counts durations in exponential buckets.
@@ -93,7 +92,7 @@ type Histogram struct {
 	SumMillis int64              // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the highest duration that is counted. Longer durations are counted with this value.
+// maxObservedDuration is the longest duration that is counted. A longer duration counts as this one.
 const maxObservedDuration = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
@@ -114,7 +113,7 @@ func (h *Histogram) add(other *Histogram) {
 	}
 }
 
-// Count returns the number of durations.
+// Count returns how many durations were counted.
 func (h *Histogram) Count() (n int64) {
 	for _, c := range h.Counts {
 		n += c
@@ -122,9 +121,9 @@ func (h *Histogram) Count() (n int64) {
 	return n
 }
 
-// Quantile returns the duration that the given fraction of all durations does not exceed. The fraction is above 0
-// and at most 1, and 0.5 gives the median. The result is in the same bucket as the exact value, so the two differ by
-// a factor below √2. For an empty histogram, isKnown is false.
+// Quantile returns the duration that the given fraction of all durations does not exceed. The fraction is above
+// 0 and at most 1; 0.5 gives the median. The result is inexact, because only buckets are stored: it differs
+// from the exact value by a factor below √2. For an empty histogram, isKnown is false.
 func (h *Histogram) Quantile(fraction float64) (d time.Duration, isKnown bool) {
 	rank, below := fraction*float64(h.Count()), 0.0
 	for k, n := range h.Counts {
@@ -188,7 +187,7 @@ func ParseHistogram(b []byte) (h Histogram) {
 	return h
 }
 
-// Grain is the length of the periods of statistics. Periods begin at whole minutes, hours and days of UTC.
+// Grain is the length of a period of statistics. Periods begin at whole minutes, hours and days in UTC.
 type Grain int
 
 // The grains, from the shortest period to the longest.
@@ -216,7 +215,7 @@ func (g Grain) Length() time.Duration { return grains[g].length }
 // Retention returns the minimum time for which the statistics of a period are kept.
 func (g Grain) Retention() time.Duration { return grains[g].retention }
 
-// PeriodStart returns the start of the period that contains an instant.
+// PeriodStart returns the start of the period that contains the given time.
 func (g Grain) PeriodStart(instant queue.Millis) queue.Millis {
 	return instant - instant%queue.Millis(g.Length().Milliseconds())
 }
@@ -228,33 +227,34 @@ func (g Grain) OldestPeriodStart(now queue.Millis) queue.Millis {
 
 // Limits of statistics.
 const (
-	// MaxNamedQueues limits the queues with separate statistics in one period, and in the totals. The default queue
-	// does not count toward this limit. In a period, queues that have a rule at that time do not count
-	// either. All other queues are combined under OtherQueues.
+	// MaxNamedQueues limits the queues with separate statistics in one period, and in the totals of all time. The
+	// default queue does not count toward this limit, nor, in a period, do queues that have a rule at that time.
+	// The remaining queues are combined under OtherQueues.
 	MaxNamedQueues = 64
-	// MaxStatsQueues limits the queues in one answer. If there are more, the answer contains those that had
-	// attempts most recently.
+	// MaxStatsQueues limits the queues in one result. If there are more, the result contains those that
+	// had attempts most recently.
 	MaxStatsQueues = 1000
 	// OtherQueues is the combined entry of queues without separate statistics. No queue can have this name.
 	OtherQueues = "(others)"
 )
 
-// StatsFilter selects a queue and a range of time. An empty Queue selects all queues. The selected periods
-// begin before Until (0 means now) and end after Since. Periods older than Grain.Retention are not available.
+// StatsFilter selects a queue and a range of time. An empty Queue selects all queues. All periods
+// that overlap the range from Since to Until (0 means now) are selected. Periods older than
+// Grain.Retention are not available.
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.Millis
-	// Grain is the length of the periods; 0 selects the finest grain whose statistics are still kept from Since on.
+	// Grain is the length of the periods. 0 selects the shortest periods that are still kept for the whole range.
 	Grain Grain
-	// WithPeriods adds the statistics of each period to the result.
+	// WithPeriods adds the statistics of each single period to the result.
 	WithPeriods bool
-	// AllTime selects the totals of all time instead, by queue. The totals never decrease. If AllTime is set, the
+	// AllTime selects the totals of all time by queue instead. These never decrease. If AllTime is set, the
 	// other fields are ignored.
 	AllTime bool
 }
 
-// Range returns the periods that the filter selects at an instant: the grain, and the periods that begin at
-// or after since and before until.
+// Range returns which periods the filter selects when the time is now: their grain, and the range in which they
+// begin, from since up to but not including until.
 func (f *StatsFilter) Range(now queue.Millis) (grain Grain, since, until queue.Millis) {
 	grain = f.Grain
 	if grain == 0 {
@@ -272,9 +272,9 @@ func (f *StatsFilter) Range(now queue.Millis) (grain Grain, since, until queue.M
 // Stats contains the statistics of a range of whole periods.
 type Stats struct {
 	Grain        Grain
-	Since, Until queue.Millis      // start and end of the range; its last period may still continue
+	Since, Until queue.Millis      // start and end of the range; the last period may still be running
 	Queues       []QueueStatistics // ordered by name, with OtherQueues last
-	// Periods contains the periods that have statistics, oldest first, of all selected queues together.
+	// Periods contains the periods that have statistics, oldest first. Each one adds up all selected queues.
 	Periods []PeriodStatistics
 }
 
@@ -290,28 +290,28 @@ type PeriodStatistics struct {
 	AttemptStatistics
 }
 
-// MaxEstimates limits the commands whose typical run time is remembered. If there are more, those that
-// completed last are kept.
+// MaxEstimates limits the number of commands whose typical run time is stored. If there are more, the commands
+// that completed most recently are kept.
 const MaxEstimates = 4096
 
-// Estimate is the typical run time of a command: the geometric mean of its runs, in which about the last
-// eight runs have most of the weight. The zero value contains no runs.
+// Estimate is the typical run time of a command: a geometric mean in which about the last eight runs have most
+// of the weight. The zero value contains no runs.
 type Estimate struct {
 	LogMean float64 // natural logarithm of the mean in milliseconds
 	Runs    uint8   // number of runs, up to maxWeightedRuns
 }
 
-// maxWeightedRuns limits how many runs the mean is assumed to contain. A new run therefore has at least a
-// weight of 1/maxWeightedRuns, and old runs lose their influence.
+// maxWeightedRuns limits how much weight old runs have: each new run has a weight of at least
+// 1/maxWeightedRuns in the mean.
 const maxWeightedRuns = 8
 
-// AddRuntime adds a run.
+// AddRuntime adds the run time of one more run to the mean.
 func (e *Estimate) AddRuntime(runTime time.Duration) {
 	e.Runs = min(e.Runs+1, maxWeightedRuns)
 	e.LogMean += (math.Log(float64(max(1, runTime.Milliseconds()))) - e.LogMean) / float64(e.Runs)
 }
 
-// TypicalRuntime returns the typical run time, at least 1 ms; 0 if there were no runs.
+// TypicalRuntime returns the mean of the runs, at least 1 ms; 0 if there were no runs.
 func (e *Estimate) TypicalRuntime() time.Duration {
 	if e.Runs == 0 {
 		return 0
@@ -319,24 +319,25 @@ func (e *Estimate) TypicalRuntime() time.Duration {
 	return time.Duration(math.Exp(e.LogMean)+0.5) * time.Millisecond
 }
 
-// Counts contains totals of the whole queue. Each change updates them, so reading them costs the same however
-// many jobs exist.
+// Counts contains totals of the whole queue. Every change updates them, so the time to read them does not
+// depend on the number of jobs.
 type Counts struct {
 	States        [queue.Cancelled + 1]int64 // number of jobs in each state, by state
 	EnqueuedTotal int64                      // number of jobs ever enqueued
-	// Reranking reports that Rerank has more to do.
+	// Reranking reports that some jobs still have ranks from old settings, so Rerank must be called again.
 	Reranking     bool
-	DatabaseBytes int64 // bytes of the database
-	OutputBytes   int64 // bytes of all outputs, in the database and in files
-	// UnderOwnRetention is the number of completed and cancelled jobs that ended while their queue had its own retention.
+	DatabaseBytes int64 // size of the database in bytes
+	OutputBytes   int64 // size of all outputs, in the database and in files, in bytes
+	// UnderOwnRetention is the number of completed and cancelled jobs whose queue had a separate
+	// retention when they ended.
 	UnderOwnRetention int64
 }
 
-// RetentionStates lists the states in which a retention limits the number of jobs. Dead jobs stay until a user
-// handles them.
+// RetentionStates lists the states for which a retention setting limits how many jobs are kept. Dead jobs are
+// kept until a user handles them.
 var RetentionStates = []queue.State{queue.Completed, queue.Cancelled}
 
-// UnderGeneralRetention returns the number of jobs that the retention for all queues limits.
+// UnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
 func (c Counts) UnderGeneralRetention() int64 {
 	n := -c.UnderOwnRetention
 	for _, s := range RetentionStates {
@@ -345,7 +346,7 @@ func (c Counts) UnderGeneralRetention() int64 {
 	return n
 }
 
-// Waiting returns the number of jobs that are waiting to run.
+// Waiting returns the number of jobs in states that precede running.
 func (c Counts) Waiting() int64 {
 	return c.States[queue.Blocked] + c.States[queue.Held] + c.States[queue.Pending] + c.States[queue.Failed]
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each duration is counted in the bucket whose bounds contain it. Durations below all bounds are in the first
-// bucket, and durations above all bounds are in the last.
+// Each duration is counted in the bucket that contains it. Shorter durations are in the first bucket, and
+// longer ones in the last.
 func TestBuckets(t *testing.T) {
 	if first, last := BucketUpperBound(0), BucketUpperBound(BucketCount-1); first > 0.001 || last < 30*24*3600 {
 		t.Errorf("the buckets end at %v and %v seconds", first, last)
@@ -57,8 +57,8 @@ func TestQuantilesAreNear(t *testing.T) {
 	}
 }
 
-// ParseHistogram returns the histogram that Append has encoded, and the encoding is short. ParseHistogram returns an
-// empty histogram for damaged input, and never panics.
+// ParseHistogram returns the histogram that Append has encoded, and the encoding is short. For damaged input,
+// it returns an empty histogram and does not panic.
 func FuzzHistogram(f *testing.F) {
 	var h Histogram
 	f.Add(h.Append(nil))

@@ -1,18 +1,18 @@
 // Package store defines how jobs are kept: durably, with fenced leases, and with the store as the only clock.
 //
-// Start with Store, which combines the interfaces below. Package store/engine implements it in
-// the tables of a database; packages store/sqlite and store/postgres open one. Package store/memstore is an
-// independent implementation in memory that tests compare with the engine.
+// Start with Store, which combines the interfaces below. Package store/engine implements it with a database,
+// which packages store/sqlite and store/postgres open. Package store/memstore is an independent implementation
+// in memory; tests compare the engine with it.
 package store
 
 import "github.com/queuectl/queuectl/queue"
 
 // Store keeps jobs. A method that changes something returns after the change is durable. If it returns
 // queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use. They
-// return queue.ErrNotFound for an id that names no job.
+// return queue.ErrNotFound if no job has the given id.
 //
-// Code that needs only some of the methods takes the smallest of the interfaces below, or its own sum of them.
-// See docs/decisions/0101.
+// Code that needs only some of the methods takes the smallest sufficient interface below, or combines several
+// of them. See docs/decisions/0101.
 type Store interface {
 	Clock
 
@@ -43,13 +43,13 @@ type Store interface {
 	Quotas
 	Owners
 
-	// Broken returns a channel that is closed when the store has failed permanently. The process that uses
-	// the store must then end. Changes that were acknowledged before the failure are kept.
+	// Broken returns a channel that is closed when the store has failed permanently. The process must then exit.
+	// Changes that were acknowledged before the failure are kept.
 	Broken() <-chan struct{}
 	// Err returns the reason why the store has failed permanently, or nil if it has not.
 	Err() error
-	// Close waits for the operations that have begun, then closes the store. Later calls return
-	// ErrUnavailable.
+	// Close waits for running operations to end, then closes the store. Later calls of its
+	// methods return ErrUnavailable.
 	Close() error
 }
 
@@ -59,6 +59,6 @@ type Clock interface {
 	Now() queue.Millis
 }
 
-// ErrNewerSchema is returned for a store that was written by a newer queuectl, or whose tables lack a column
-// that this version needs. The store is not changed.
+// ErrNewerSchema is returned for a store that a newer queuectl has written, or whose tables lack a column that
+// this version needs. The store is not changed.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Timers makes the changes that are due at a certain time.
+// Timers makes the changes that are due at a certain time, such as making a delayed job ready.
 type Timers interface {
-	// Promote makes due jobs runnable, cancels expired jobs, and deletes idempotency keys that are older than
-	// IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until the
-	// next change is due, at most an hour; 0 means that more changes are due now.
+	// Promote makes due jobs ready to start, cancels expired jobs, and deletes idempotency keys that are older
+	// than IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until
+	// the next change is due, at most an hour; 0 means that more changes are due now.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// PromoteHints returns a channel that receives a hint when a change is due earlier than the last result of Promote
-	// says.
+	// PromoteHints returns a channel that receives a value when a change is due earlier than the last
+	// Promote call has returned.
 	PromoteHints() <-chan struct{}
 }

@@ -164,7 +164,8 @@ func (s *screen) wantNoText(texts ...string) {
 	}
 }
 
-// refresh answers the model's fetch with testSnapshot, after the given function has changed it.
+// refresh sends the model a reply to its fetch: testSnapshot, as changed by the given function. It returns
+// the effects.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.whoami, got.list = nil, s.list

@@ -80,7 +80,7 @@ func (m *model) handleKey(k keyPress) []effect {
 	return m.handleListKey(k)
 }
 
-// handleAnswerKey handles a key while a question is open.
+// handleAnswerKey handles a key that the user presses while a question is on the screen.
 func (m *model) handleAnswerKey(k keyPress) []effect {
 	q := m.question
 	switch {
@@ -210,7 +210,7 @@ func (m *model) move(rowCount int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.markedIDs)
-	m.mustFetchAgain = m.isFetching // a pending reply is for the previous list, so fetch again
+	m.mustFetchAgain = m.isFetching // the pending reply is for the list that was shown before
 	return m.requestFetch()
 }
 

@@ -111,7 +111,7 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-// screenTexts returns the ScreenText that formats the texts of cells for the snapshot.
+// screenTexts returns the formatter for cell texts, such as run times, of the snapshot at the current time.
 func (m *model) screenTexts() present.ScreenText {
 	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }
@@ -125,8 +125,9 @@ type column struct {
 	cellText             func(*control.Job, *row) string
 }
 
-// jobsTable returns the current list, whose rows are jobs, with the columns that fit in the window. At the end, it
-// adds the jobs that the service has found for the search text and that the list does not contain.
+// jobsTable returns a table with a row for each of listRows, which are jobs of the current list, and the
+// columns that fit in the window. It then adds rows for jobs that the service has found for the search text
+// and that are not in listRows.
 func (m *model) jobsTable(listRows []row, columns []column) (t table) {
 	t.hiddenRows = m.countOf(m.list) - int64(len(listRows))
 	for _, r := range jobRows(m.snapshot.matches) {
@@ -283,8 +284,8 @@ func (m *model) pickColumns(cells []string, narrowIndexes ...int) (shownCells []
 	return shownCells
 }
 
-// runTime returns how long a job has been running or paused. It omits which user paused the job, because the
-// pane below the list shows that.
+// runTime returns how long a job has been running or paused. If the job is paused, runTime leaves out the
+// user who paused it, because the text below the list names this user.
 func (m *model) runTime(j *control.Job) string {
 	text, _, _ := strings.Cut(m.screenTexts().RunTimeText(j), " by ")
 	return text

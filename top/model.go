@@ -93,8 +93,8 @@ type snapshot struct {
 	hasMore   bool          // there are more queues or schedules
 }
 
-// model is the state of the screen. It depends only on the messages that the model has received.
-// The model has no side effects: the method update returns effects, which the shell executes.
+// model is the state of the screen. It changes only by messages, which the method update handles. The model
+// has no side effects: update returns effects, which the shell executes.
 type model struct {
 	width, height  int
 	host           string
@@ -104,7 +104,7 @@ type model struct {
 	receivedAt     time.Time // time at which snapshot was received
 	outage         *outage   // nil while the service replies
 	isFetching     bool      // the reply to a fetch is pending
-	mustFetchAgain bool      // the state has changed since the shell sent the pending fetch
+	mustFetchAgain bool      // fetch again after the pending reply, because the state has changed since that request
 
 	list        listID
 	selections  [listCount]selection // selected row, by list
@@ -113,7 +113,7 @@ type model struct {
 	question    *question
 	page        *page       // page that covers the screen; nil while the lists are shown
 	notice      string      // message in the last lines of the screen
-	pendingActs []actEffect // the first action is being executed, the others wait
+	pendingActs []actEffect // actions that are not finished: the first one is being executed, the others wait
 	output      output
 }
 
@@ -124,8 +124,8 @@ type outage struct {
 	reason             string
 }
 
-// selection is the selected row of a list. It follows the row with this id. If that row disappears, the row at
-// this index is selected.
+// selection says which row of a list is selected: the row with this id or, if no row has it, the row at this
+// index.
 type selection struct {
 	id            string
 	index, offset int // offset is the index of the first visible row

@@ -187,7 +187,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A search also queries the service, which has more rows than the screen.
+// A search also queries the service, because the screen has only some of the rows.
 func TestSearchAsksTheService(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.refresh(nil)

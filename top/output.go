@@ -17,8 +17,8 @@ const (
 	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource identifies the output to read: that of the job's attempt that started at startedAt. An empty id
-// means no output.
+// outputSource says which output to read: that of the attempt of the job id that started at startedAt. An
+// empty id means no output.
 type outputSource struct {
 	id        string
 	startedAt control.Time
@@ -113,7 +113,7 @@ func (o *output) allLines() []line {
 	return list
 }
 
-// followShownOutput starts reading the displayed output if it is not being read yet.
+// followShownOutput starts reading the output that the screen should show, if it is not being read yet.
 func (m *model) followShownOutput() []effect {
 	if m.outage != nil {
 		return nil // without the service, keep the displayed output
@@ -130,7 +130,7 @@ func (m *model) followShownOutput() []effect {
 func (m *model) shownOutput() outputSource {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.output.source // continue reading the output that the page covers
+			return m.output.source // the page covers the lists, but their output is still read
 		}
 		return outputOf(m.page.job, pageOutputLines)
 	}

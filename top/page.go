@@ -31,7 +31,7 @@ func (p *page) lines(m *model) (wrappedLines []string) {
 	return wrappedLines
 }
 
-// clampScroll keeps the scroll position within the page, and updates the job that the page shows.
+// clampScroll replaces the page's job by its newest state and keeps the scroll position within the page.
 func (p *page) clampScroll(m *model) {
 	if p.job != nil {
 		if j := m.job(p.job.ID); j != nil {

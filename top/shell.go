@@ -67,10 +67,10 @@ func Run(ctx context.Context, o Options) error {
 	return run(ctx, o, append(terminalOptions(o.Stdout), tea.WithInput(o.Stdin))...)
 }
 
-// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen in the
-// size that the terminal reports, before a filter can reduce that size. So if the size exceeds the limits,
-// terminalOptions passes the terminal as a plain writer with the maximum size. The method detectResize detects
-// later changes.
+// terminalOptions returns the options that make Bubble Tea draw on a terminal. Bubble Tea allocates its first
+// screen in the size that the terminal reports. If that size exceeds the limits, terminalOptions therefore
+// hides the terminal: Bubble Tea gets a plain writer and the maximum size. detectResize then detects changes
+// of the size.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if bounded := limitSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
@@ -134,12 +134,12 @@ type shell struct {
 	editorEndedAt  atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
-// editorSignalGrace is how long after the end of an editor a SIGINT still counts as a Ctrl-C in the editor.
+// editorSignalGrace is how long after an editor has ended a SIGINT is ignored. The user may have pressed
+// Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
 // endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. The terminal
-// sends that SIGINT to all processes in the foreground, and this program may receive it only after the editor
-// has ended.
+// then sends SIGINT to this program too, which may receive it only after the editor has ended.
 func (s *shell) endOnInterrupt(ctx context.Context, endProgram func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -214,7 +214,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // detectResize returns the size of the terminal if that differs from the last size that Bubble Tea has
-// reported.
+// reported, and otherwise nil.
 func (s *shell) detectResize() tea.Msg {
 	if s.opt.Stdout == nil {
 		return nil
@@ -250,7 +250,8 @@ func (s *shell) commandFor(e effect) tea.Cmd {
 	panic(fmt.Sprintf("top: unknown effect %T", e))
 }
 
-// foregroundFunc is a function that has exclusive use of the terminal while it runs.
+// foregroundFunc is a function that Bubble Tea calls after it has released the terminal, so that the function
+// can use it.
 type foregroundFunc func() error
 
 // Run calls the function, which uses the terminal's streams directly.
@@ -368,7 +369,8 @@ func (s *shell) follow(f followEffect) tea.Cmd {
 // maxUnreadBytes is how many bytes of output may wait to be displayed. If more arrives, the oldest is dropped.
 const maxUnreadBytes = 1 << 20
 
-// outputReader collects the output of a job, so that the screen displays frequent output in larger pieces.
+// outputReader collects the output of a job. Output that arrives in many small pieces is displayed in fewer,
+// larger ones.
 type outputReader struct {
 	source       outputSource
 	ctx          context.Context

@@ -91,8 +91,8 @@ func jobsAction(method func(control.API, context.Context, control.Selection) (co
 	}
 }
 
-// eachNameAction returns an action that calls a method once for each name, until an error occurs. The function
-// params returns the parameters for a name.
+// eachNameAction returns an action that calls a method for one name after another. The first error ends the
+// action. The function params returns the method's parameters for a name.
 func eachNameAction[P, R any](
 	method func(control.API, context.Context, P) (R, error), params func(name string) P,
 ) verbFunc {
@@ -198,8 +198,9 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// askOrStart starts an action on the service. For an action on rows, it first asks the user for a confirmation
-// or a number. The action applies to the marked rows or, without marked rows, to the selected row.
+// askOrStart handles the key of an action. An action on the service starts immediately. An action on rows
+// first asks the user for a confirmation or a number. It applies to the marked rows or, without marked rows,
+// to the selected row.
 func (m *model) askOrStart(v *verb) []effect {
 	a := actEffect{verb: v}
 	if v.appliesTo == nil {
@@ -220,8 +221,8 @@ func (m *model) askOrStart(v *verb) []effect {
 	return nil
 }
 
-// maxPendingActs is how many actions may be running or waiting. It bounds what a user can cause by holding a
-// key down.
+// maxPendingActs is how many actions may be running or waiting. If a user holds a key down, further actions are
+// refused.
 const maxPendingActs = 8
 
 // startAct queues an action. Actions are executed one at a time.

@@ -54,8 +54,8 @@ func (m *model) paneHeights() (listHeight, outputHeight int) {
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
 const minOutputHeight = 4
 
-// listLayout reports whether the list has a heading, and how many rows it shows. One more line below the rows
-// says how many rows are not shown.
+// listLayout reports whether the list has a heading, and how many rows fit in it. One line below the rows is
+// kept free for the number of rows that are not shown.
 func (m *model) listLayout() (hasHeading bool, rows int) {
 	list, output := m.paneHeights()
 	if hasHeading = output > 0; hasHeading {
@@ -105,8 +105,8 @@ func (m *model) outageLine() string {
 		m.width)
 }
 
-// alignEnds returns a line with one text at the left end and one at the right end. It shortens the left text if
-// both do not fit.
+// alignEnds returns a line as wide as the window, with left at its start and right at its end. It shortens
+// left if both do not fit.
 func (m *model) alignEnds(left, right string) string {
 	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
 	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
@@ -340,8 +340,8 @@ func (m *model) footerLines() []string {
 	return lines
 }
 
-// keysLine returns a line that explains keys. It contains as many keys of the list as fit, and then all of the
-// other given keys.
+// keysLine returns a line that explains keys. It contains all of lastKeys, at the end, and before them as
+// many keys of the list as fit.
 func (m *model) keysLine(list []keyHelp, lastKeys ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {

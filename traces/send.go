@@ -95,8 +95,8 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// isNetworkDown reports whether an error means that this process cannot reach the collector's network at all. A
-// retry would not help then.
+// isNetworkDown reports whether an error means that this process cannot reach the collector's network at all.
+// A retry would fail in the same way.
 func isNetworkDown(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }

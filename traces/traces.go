@@ -85,7 +85,7 @@ func (e *Exporter) logFailure(err error) {
 }
 
 // SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
-// endpoint "" turns the exporter off. Spans that still wait for the previous collector are sent within half a
+// endpoint "" turns the exporter off. Spans that wait for the previous collector are sent within half a
 // second or discarded. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) SetEndpoint(endpoint string) error {
 	e.mu.Lock()
@@ -122,10 +122,10 @@ func (p *pipeline) close() {
 	defer cancel()
 	p.provider.Shutdown(ctx) // discards spans that are not accepted in time
 	p.exporter.closed.Store(true)
-	p.exporter.Shutdown(ctx) // the provider would otherwise continue in the background
+	p.exporter.Shutdown(ctx) // stops retries, which the provider would otherwise continue in the background
 }
 
-// countingExporter is an exporter that counts the spans that wait to be sent by it.
+// countingExporter passes spans to another exporter and counts those that still wait to be sent.
 type countingExporter struct {
 	sdk.SpanExporter
 	waitingSpans atomic.Int64
@@ -168,9 +168,9 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no parent,
-// parent is invalid. Both spans depend only on the job and the lease. So a service that takes over a running
-// attempt computes the same span.
+// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no
+// parent, parent is invalid. Both depend only on the job and the lease. So if the service restarts while the
+// attempt runs, the next service computes the same span.
 func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
@@ -275,9 +275,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	span.End(trace.WithTimestamp(ended.Time()))
 }
 
-// errorType returns the value of error.type for a failed attempt. OpenTelemetry requires one of a small number
-// of values. The value is the reason of the failure or, if there is no reason, the exit code. That corresponds
-// to the use of HTTP status codes in the conventions.
+// errorType returns the value of error.type for a failed attempt: the reason of the failure or, if there is
+// no reason, the exit code. OpenTelemetry requires one of a small number of values.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":

@@ -189,8 +189,8 @@ func TestHostileTraces(t *testing.T) {
 	}
 }
 
-// For the same lease, attemptSpan always returns the same span. For another lease of the job, it returns
-// another span in the same trace.
+// Two calls of attemptSpan for the same lease return the same span. For another lease of the job, attemptSpan
+// returns another span in the same trace.
 func TestSpansFollowFromTheLease(t *testing.T) {
 	j, lease, _, _ := attempt(1)
 	one, _ := attemptSpan(j, lease)

@@ -39,8 +39,8 @@ type Retainer interface {
 // operations are not delayed noticeably.
 const maxRemovedPerStep = 100
 
-// applyRetention removes a limited number of jobs, events and outputs that exceed the retention settings. It returns
-// true if there is more to remove. The time that it takes does not depend on the number of stored objects.
+// applyRetention removes a limited number of jobs, events and outputs that exceed the retention settings. It
+// returns true if there is more to remove. A call takes no longer if more objects are stored.
 func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
@@ -86,11 +86,12 @@ func trimUsers(ctx context.Context, s Retainer, limitBytes int64) (more bool, er
 	return more, err
 }
 
-// noOwnRetention selects the jobs, of all queues, that ended while their queue did not have its own retention.
+// noOwnRetention selects jobs to which only the general retention applies. When such a job ended, its queue
+// had no retention settings.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
-// applyOwnRetentions removes jobs that ended while their queue had its own retention. To each of these jobs it
-// applies the current retention of the job's queue.
+// applyOwnRetentions removes jobs that ended while their queue had retention settings. How long such a job is
+// kept depends on the settings that its queue has now.
 func applyOwnRetentions(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
 	if r.QueueRetention == nil {
 		return false, nil
@@ -111,8 +112,9 @@ func applyOwnRetentions(ctx context.Context, s Retainer, r *Retention) (more boo
 	return more, err
 }
 
-// applyQueueRetention applies retention settings to the ended jobs that q selects. ageByState says for each
-// state how long ended jobs are kept; 0 means forever.
+// applyQueueRetention removes a limited number of the ended jobs and outputs that q selects and that exceed
+// the retention settings. ageByState says for each state how long ended jobs are kept; 0 means forever.
+// applyQueueRetention returns true if there is more to remove.
 func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, retention store.Retention,
 	ageByState map[queue.State]time.Duration) (more bool, err error) {
 	for state, age := range ageByState {

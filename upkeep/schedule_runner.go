@@ -40,7 +40,7 @@ type RecurringJobs struct {
 	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough, it removes
 	// nothing. It may be nil.
 	MakeRoomInQuota func(ctx context.Context, uid int, quotaErr *store.QuotaError) bool
-	// EndJob ends a leased job on behalf of a user, and waits for the job's end.
+	// EndJob ends a job that a worker has claimed, on behalf of a user, and waits for the job's end.
 	EndJob func(ctx context.Context, seq int64, uid int) error
 }
 
@@ -185,11 +185,11 @@ func ignoreScheduleGone(err error) error {
 	return err
 }
 
-// replaceRetryDelay is the delay before replaceRunning tries again, because a running job of the schedule could
-// not be ended, or a worker has claimed another one.
+// replaceRetryDelay is the delay before replaceRunning tries again. It must try again if a running job of the
+// schedule could not be ended, or if a worker has claimed another one.
 const replaceRetryDelay = 50 * time.Millisecond
 
-// replaceRunning ends the running jobs of a schedule and then creates the jobs of the plan. It creates them
+// replaceRunning ends the running jobs of a schedule and then creates the due jobs in plan. It creates them
 // even if the running jobs take long to end.
 func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest,
 	leasedSeqs []int64) {

@@ -36,8 +36,9 @@ func formatMarch(times []queue.Millis) string {
 	return strings.Join(texts, ", ")
 }
 
-// An occurrence that is less than a minute late creates a job. If several occurrences are due, only the newest
-// creates a job. The other occurrences count as missed. The catch-up setting decides what happens to these.
+// An occurrence (a planned start) creates a job if it is less than a minute late. If several occurrences are
+// due, only the newest creates a job, and the others count as missed. The catch-up setting decides whether
+// missed occurrences create jobs.
 func TestPlan(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
@@ -91,8 +92,8 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter delays an occurrence by the same time in every plan. Whether the occurrence is late depends on its
-// delayed time.
+// Jitter delays an occurrence by the same time whenever the schedule is planned. Its lateness is measured
+// from the delayed time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour,
 		LastAt: parseMarch("1 12:00:00.000")}
@@ -377,8 +378,8 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 	})
 }
 
-// If the quota of a user has no room for the job of a due occurrence, the service frees space, as it does for a
-// request.
+// If the job of a due occurrence does not fit into its user's quota, the service frees space, as it does for
+// a request.
 func TestDueOccurrenceMakesRoom(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // the test sets it, and UserLimits reads it

@@ -32,8 +32,8 @@ type UnownedMarker interface {
 
 // RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours,
 // until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that dirs()
-// returns; some of them may not exist. It ignores files that were last written before the given time. They may
-// belong to another store that used the directories before and may use them again.
+// returns; some of them may not exist. It ignores files that were last written before since: they may belong
+// to another store that used the directories before and may use them again.
 func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {

@@ -16,16 +16,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. Timers do not notice when the clock is set or
-// the machine sleeps. This interval limits the resulting delay.
+// maxPassInterval is the maximum time between two passes of Run. A pass may be due before its timer fires,
+// because timers do not notice that the clock was set or that the machine has slept. This interval limits the
+// delay.
 const maxPassInterval = 30 * time.Second
 
 // retainInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
 // Without this limit, Run would call it in every pass, possibly many times a second.
 const retainInterval = 5 * time.Second
 
-// maxDelayAfterChange is the maximum time between a change of jobs (enqueue, end or removal) and the next pass
-// of Run. After a change, outputs may exceed a limit, or files may have to be deleted.
+// maxDelayAfterChange is the maximum time from an enqueue, an end or a removal of jobs to the next pass of
+// Run. Such a change may make outputs exceed a limit, or leave files to delete.
 const maxDelayAfterChange = retainInterval
 
 // maxFilesPerSweep is the maximum number of files that are deleted in one pass.
@@ -134,9 +135,9 @@ func (l *upkeepLoop) runPass(ctx context.Context) (delay time.Duration, err erro
 	return delay, err
 }
 
-// waitForPass waits for maxWait. It returns earlier if the store's counts differ from the given ones, if the store
-// signals an earlier timer, if a running job was replaced, or if Wake has a value. wakeReceived is true if Wake had
-// a value.
+// waitForPass waits until Run must make its next pass, at most for maxWait. It returns earlier if the store's
+// counts differ from the given ones, if the store signals an earlier timer, if a running job was replaced, or
+// if Wake has a value. wakeReceived is true if Wake had a value.
 func (l *upkeepLoop) waitForPass(ctx context.Context, counts store.Counts, maxWait time.Duration) (wakeReceived bool) {
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()

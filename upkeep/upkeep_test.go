@@ -158,8 +158,8 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, action func()) (purg
 	return purged, err
 }
 
-// Run makes a pass at least every 30 s, even if nothing is due earlier. So upkeep is at most 30 s
-// late after the clock was set or the machine has slept.
+// Run makes a pass at least every 30 s, even if nothing is due earlier. So its work is at most 30 s late
+// after the clock was set or the machine has slept.
 func TestRunPassesEvery30Seconds(t *testing.T) {
 	k := &fakeStore{promoteDelay: time.Hour}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
@@ -323,7 +323,7 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 	}
 }
 
-// quotaStore is a store in which only the bytes of users exceed a limit.
+// quotaStore is a store of which only the bytes per user matter: nothing else exceeds a limit.
 type quotaStore struct {
 	Retainer
 	bytes          map[int]int64 // by uid

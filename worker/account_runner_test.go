@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// newAccountRunner creates the directory for the runners of an account, and a runner in it. It records the
-// runner in the store.
+// newAccountRunner creates a directory for the runners of one account, and a fake runner in it. It records
+// the fake runner's directory in the store.
 func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunner {
 	t.Helper()
 	dir := filepath.Join(rootDir, "as-x")
@@ -25,8 +25,8 @@ func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunn
 	return f
 }
 
-// A runner in an account's directory may refuse the connection, or report processes that survive SIGKILL.
-// It can neither end the pool nor reduce the workers of the runner for new jobs.
+// A runner in the directory of an account may refuse the connection, or report processes that survive
+// SIGKILL. It can neither end the pool nor reduce the number of workers for new jobs.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
@@ -70,7 +70,8 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	}
 	unknownRunner.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
 	dead := filepath.Join(root, "as-x", uniqueName(root, "dead"))
-	// The directory has no boot id. If the store knew this runner, its files would count as damaged.
+	// The dead runner's directory has no boot id. If the store knew this runner, its files would count as
+	// damaged.
 	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}

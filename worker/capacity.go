@@ -13,7 +13,8 @@ import (
 )
 
 // mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a
-// drain, while all jobs are paused, and after the leases of this pool have lapsed.
+// drain, while all jobs are paused, and after the time set with SetLeaseDeadline, when other nodes may run
+// the jobs.
 func (l *loop) mayStartLocked() bool {
 	return !l.stopping && !l.draining && !l.allPaused && !l.leaseDeadline.passed(time.Now())
 }
@@ -53,8 +54,8 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 }
 
 // stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. A runner that has switched to another account may send false reports. So if this runner gets no
-// new jobs, its reports do not count. If it gets new jobs, its reports leave at least one worker free.
+// SIGKILL. A runner that has switched to another account may report too many of them. So its reports are
+// ignored if this runner gets no new jobs, and otherwise leave at least one worker free.
 func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -85,7 +86,7 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 			text = "a job could not be started, again and again, so this start counts as a failed attempt"
 		}
 		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)
-		// Exclude starts that hang: they do not mean that the machine lacks resources.
+		// Ignore starts that hang: they do not mean that the machine lacks resources.
 		if r.Cause != int64(queue.EndStartHung) && l.shortage.recordFailedStart(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
@@ -102,7 +103,8 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 type shortageTracker struct {
 	lastFailedSeq int64     // job number of the last failed start
 	lastFailureAt time.Time // time of the last failed start
-	// nextPause is the length of the next pause of claims.
+	// nextPause is how long the pool will claim no jobs after the next failed start. Each pause doubles it,
+	// up to shortagePauseMax.
 	nextPause time.Duration
 }
 
@@ -110,8 +112,8 @@ type shortageTracker struct {
 // resources.
 const shortageWindow = 5 * time.Second
 
-// recordFailedStart records that a job could not be started for lack of resources. It returns true if the
-// start of another job has failed shortly before, so that the whole machine seems to lack resources.
+// recordFailedStart records that a job could not be started for lack of resources. It returns true if another
+// job also failed to start shortly before, so that the whole machine seems to lack resources.
 func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
 	machineWide := s.lastFailedSeq != 0 && s.lastFailedSeq != seq && now.Sub(s.lastFailureAt) < shortageWindow
 	s.lastFailedSeq, s.lastFailureAt = seq, now
@@ -125,7 +127,7 @@ const maxStartErrBytes = 400
 // each pause is longer than the one before.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErrBytes)
-	// If a pause has already begun, this failed start does not extend it.
+	// A failed start does not extend a pause that has begun. The job may have been sent before the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
 		l.shortage.nextPause = min(2*l.shortage.nextPause, shortagePauseMax)

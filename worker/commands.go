@@ -15,8 +15,8 @@ import (
 // ErrAttemptStarted means that a job cannot be changed because its attempt has started.
 var ErrAttemptStarted = errors.New("the job is running")
 
-// ErrAttemptEnded means that a job was not returned to the queue, because its attempt ended before that in
-// another way.
+// ErrAttemptEnded means that a job could not be returned to the queue, because its attempt had already ended
+// in another way.
 var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
 // Cancel cancels a leased job (a job that this pool has claimed) on behalf of the user with this uid. It
@@ -45,10 +45,10 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return true, err
 }
 
-// ChangeUnstarted changes a leased job that has not started. The change and the job's return to the queue
-// are stored in one commit, for which ChangeUnstarted waits. If the attempt has started, ChangeUnstarted
-// returns ErrAttemptStarted. It returns false if the job is not leased or its lease has ended. The caller
-// can then change the job in the store.
+// ChangeUnstarted changes a leased job that has not started. It returns when one commit has stored both the
+// change and the job's return to the queue. If the attempt has started, ChangeUnstarted returns
+// ErrAttemptStarted. It returns false if the job is not leased or its lease has ended; the caller can then
+// change the job in the store.
 func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -67,7 +67,7 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	}
 	a := &pendingChange{Change: c, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // for a later change, the Drop frame was already sent
+	if len(h.pendingChanges) == 1 { // for later changes, the runner was already asked for the job
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -120,7 +120,7 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd requests the end of a lease. If the attempt has started, its runner ends it. If not, the job
+// requestEnd requests the end of a lease: the runner ends the attempt or, if it has not started, the job
 // returns to the queue.
 func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb string) {
 	p.mu.Lock()
@@ -142,14 +142,14 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 	}
 }
 
-// sendDropLocked takes a job back from its runner if the job has not started.
+// sendDropLocked sends the runner of a job a Drop frame, which takes the job back if it has not started.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():
 		h.advanceLocked(eventWithdrawn)
 		p.wake() // makes Run return the job to the queue
 		return
-	case h.conn == nil: // resendRequestsLocked will send the Drop when the runner is connected
+	case h.conn == nil: // resendRequestsLocked will send the Drop frame when the runner is connected
 		return
 	case h.phase == phaseSent:
 		h.advanceLocked(eventDropSent)
@@ -158,7 +158,7 @@ func (p *Pool) sendDropLocked(h *lease) {
 }
 
 // Signal sends a signal to all processes of a running job. It returns false if the job does not run. If the
-// job's runner does not answer, the error names the runner.
+// job's runner does not answer, the error contains the runner's pid.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	h := p.awaitRunningLease(ctx, seq, signalStartWait)
 	if h == nil {
@@ -187,8 +187,9 @@ func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Du
 	return h
 }
 
-// signalStartWait is how long Signal waits for the report that the job has started. Runners normally send
-// this report with their next results. They send it immediately for jobs that the service watches.
+// signalStartWait is how long Signal waits until a job that was sent to a runner is known to have started.
+// Runners normally report a start together with their next results, but immediately for jobs that the service
+// watches.
 const signalStartWait = 100 * time.Millisecond
 
 // WatchEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
@@ -209,12 +210,12 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	}
 }
 
-// ReadOutput reads the output of a running job after a position. cursor holds this position in stdout and
-// in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
+// ReadOutput reads the output of a running job from a position on. cursor contains the position in stdout and
+// the position in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
 // lease ends. If wait is false and the runner does not answer, it returns an error that names the runner.
 //
-// ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the
-// store has the output or will get it, or the job runs under another lease.
+// ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the store
+// has the output or will get it, or the job runs under another lease.
 func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {

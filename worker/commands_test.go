@@ -46,7 +46,8 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
-	// The pool recalls the job even without a Cancel. The test answers the Drop only after the Cancel.
+	// The pool also asks for the job by itself, because the job does not start soon. The test answers this
+	// first Drop frame (the request to give a job back) only after the Drop frame of the Cancel.
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := cancelAsync(p, 1)
 	drop, _ := awaitFrame[*wire.Drop](t, f, 2)
@@ -160,7 +161,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest jobs at the deadline and
+// If more jobs run than there should be workers, WaitForScaleDown ends the youngest jobs at the deadline and
 // returns them to the queue. The oldest jobs continue.
 func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -201,7 +202,7 @@ func (c signalingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// If the number of workers is raised during WaitForScaleDown, the jobs keep running.
+// If the number of workers is raised again during WaitForScaleDown, the jobs keep running.
 func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -373,8 +374,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// PurgeOutputs uses one runner in each directory of runners. It fails if there is a directory in which no
-// runner answers, or if no runner is connected.
+// PurgeOutputs deletes files through one runner of each directory that contains runners. It fails if there is
+// a directory in which no runner answers, or if no runner is connected.
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -430,7 +431,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
-// In each directory of runners, PurgeOutputs uses the newest of those that answer.
+// If several runners of a directory answer, PurgeOutputs deletes the files through the newest one.
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

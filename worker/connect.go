@@ -41,7 +41,7 @@ const (
 type runnerContact struct {
 	dir            string // directory of the runner
 	origin         contactOrigin
-	maxAssignedSeq int64     // highest job number assigned at the start of the service; 0 if the runner was started later
+	maxAssignedSeq int64     // highest job number assigned before the service started; 0 if the runner is newer
 	tryingSince    time.Time // when the pool began to try to connect
 	dead           bool      // the runner was found dead; guarded by the pool's mu
 }
@@ -63,7 +63,7 @@ const (
 // existedAtStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableDeadline returns the deadline that passes when tryingSince is longer ago than limit.
+// unreachableDeadline returns the time at which the pool has been trying to connect for the duration limit.
 func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
@@ -79,8 +79,9 @@ type contactResult struct {
 // is older than the runner's jobs: it was probably restored from a backup. See docs/decisions/0035.
 var ErrStoreOlder = errors.New("a running runner has jobs that were never enqueued in this queue")
 
-// adoptLeases adds the leases of earlier services to the pool. It starts to connect to living runners and
-// to recover dead ones. The pool keeps each lease until its runner is found.
+// adoptLeases adds the jobs that earlier services have claimed to the pool, with their leases. It starts to
+// connect to the runners that are alive, and to recover the dead ones. The pool keeps each lease until its
+// runner is found.
 func (l *loop) adoptLeases() error {
 	found, err := l.cfg.RunnerLocation.ListDirs()
 	if err != nil {
@@ -117,15 +118,15 @@ func (l *loop) adoptLeases() error {
 }
 
 // maxUnknownRunners is the maximum number of runners in an account's directory that the service contacts
-// although the store has no record of them. The service can ignore any others: a runner that an earlier
-// service started but did not record has no jobs and ends itself.
+// although the store has no record of them. The service may ignore more of them: if an earlier service
+// started a runner but did not record it, the runner has no jobs and ends itself.
 const maxUnknownRunners = 16
 
-// contactsFor returns the contacts for a starting service, given the existing runner directories and those
-// that the store has recorded. maxAssignedSeq is the highest job number that the store has assigned. An
-// account can create any files in the directory of its runners. So contactsFor ignores an unrecorded runner
-// in the directory of an account, except if this is the account that jobs run as now. It returns at most
-// maxUnknownRunners unrecorded runners of accounts.
+// contactsFor returns the runners to which a starting service must connect. dirs lists the existing runner
+// directories, and recordedDirs those that the store has recorded. maxAssignedSeq is the highest job number
+// that the store has assigned. An account can create any files in the directory of its runners. So
+// contactsFor accepts unrecorded runners of accounts only in the directory of the account that jobs run as
+// now, and at most maxUnknownRunners of them.
 func (p *Pool) contactsFor(dirs, recordedDirs []string, maxAssignedSeq int64) (contacts []*runnerContact) {
 	unknown := 0
 	for _, dir := range dirs {
@@ -142,7 +143,7 @@ func (p *Pool) contactsFor(dirs, recordedDirs []string, maxAssignedSeq int64) (c
 }
 
 // connectOrRecover connects to a runner, or recovers it if it is dead, and passes the result to Run. It
-// retries in the background until it succeeds.
+// retries in the background until one of the two succeeds.
 func (l *loop) connectOrRecover(c *runnerContact) {
 	l.mu.Lock()
 	l.runners.contacts[c.dir] = c
@@ -179,16 +180,17 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 		result.deadRunner, err = p.recoverRunner(ctx, c)
 		return result, err
 	}
-	// Use a new epoch for each try to connect. The runner may have accepted the previous epoch, although
-	// its answer came too late, and it accepts only higher ones.
+	// Use a new epoch for each try to connect, because the runner accepts only a higher epoch than before. It
+	// may have accepted the epoch of the last try, although its answer came too late.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return result, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	// This refusal ends the service, because a service with a newer database is using the runner. Ignore it
-	// from a runner that has switched to another account, because such a runner may send any answer.
+	// The runner refuses the connection, because a service with a newer database is using it. This ends the
+	// service. A runner that has switched to another account cannot end it, because such a runner may send
+	// any answer.
 	case errors.Is(err, runner.ErrNewerDatabase) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
@@ -204,8 +206,8 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 	return contactResult{client: client}, nil
 }
 
-// nextEpoch raises the epoch in the store by one and returns it. After a temporary error it tries again
-// until ctx ends.
+// nextEpoch raises the epoch in the store by one and returns it. Runners obey only the service with the
+// highest epoch. After a temporary error nextEpoch tries again until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)
@@ -234,8 +236,8 @@ func (l *loop) finishContact(c *runnerContact, result contactResult) error {
 	l.mu.Unlock()
 	if result.client != nil {
 		l.adopt(result.client, state)
-		// The runner is alive, but it does not know leases whose jobs were sent and never arrived. Settle
-		// these leases like those of a dead runner.
+		// The runner is alive, but does not have some of the jobs that were sent to it, because they never
+		// arrived. Settle the leases of these jobs like those of a dead runner.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, RecoveryResult: runner.RecoveryResult{SameBoot: true}})
 	} else {
 		l.finishRecovery(result.deadRunner)
@@ -359,10 +361,11 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	if conn.state == connCurrent {
 		origin = contactCurrent
 	}
-	finished := conn.dismissed && !hasOpenLease // the runner ended because of a Shutdown
+	finished := conn.dismissed && !hasOpenLease // the runner ended because the pool sent it a Shutdown
 	l.mu.Unlock()
 	if finished {
-		// Remove the directory only after the next exchange, which stores the runner's results.
+		// The next exchange with the store records the runner's results. Remove the directory only after
+		// that.
 		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissedDir(l.ctx, conn.Dir) })
 	} else {
 		l.connectOrRecover(&runnerContact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
@@ -417,9 +420,9 @@ const (
 	forUser                         // the jobs of one user
 )
 
-// spawn starts a runner in the background. For forNewJobs, it retries until a runner has started. For other
-// purposes, it tries once. Then Run adopts the runner, and calls onSpawned with the connection or the
-// error, while it holds mu.
+// spawn starts a runner in the background. If the runner is for new jobs, spawn retries until one has
+// started. For other purposes, it tries once. Then Run's goroutine adopts the runner, and calls onSpawned
+// with the connection or the error, while it holds mu.
 func (l *loop) spawn(purpose runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
@@ -472,8 +475,9 @@ func (l *loop) adoptSpawned(client *runner.Client, purpose runnerPurpose,
 	onSpawned(conn, err)
 }
 
-// trySpawn starts a runner, for a suspect if isolated is set, and connects to it. dir is the runner's
-// directory, or "" if no runner was started. After an error, dir may be set without a client.
+// trySpawn starts a runner and connects to it. If isolated is set, the runner is for a single job that may
+// have killed its last runner. dir is the runner's directory, or "" if no runner was started. After an error,
+// dir may be set without a client.
 func (p *Pool) trySpawn(ctx context.Context, isolated bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {

@@ -37,9 +37,9 @@ func (s *recordingStore) leaseAll(startedSeqs ...int64) {
 }
 
 // A pool adopts the jobs that an earlier service left in a living runner. A running job continues, even if
-// its start was not recorded. A job that waits in the runner stays there. A result is settled and
-// acknowledged. A job that the runner does not know returns to the queue if it was only claimed, and is
-// lost if it had started.
+// its start was not recorded. A job that waits in the runner stays there. A result is recorded and
+// acknowledged. A job that the runner does not know returns to the queue if it was only claimed, and is lost
+// if it had started.
 func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -200,8 +200,8 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 }
 
-// The recovery of a dead runner does not end processes of a lease whose runner is not known yet. They may
-// belong to another runner, to which the starting service has not connected yet.
+// When the pool recovers a dead runner, it does not end processes of jobs whose runner it does not know yet.
+// These processes may belong to another runner, to which the starting service has not connected yet.
 func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -221,8 +221,8 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
-// While a runner of root cleans up after a dead runner, it continues to send frames. The pool receives the
-// RecoverReply, even if many frames come before it.
+// A runner of root can clean up after a dead runner, and continues to send other frames during that time. The
+// pool receives its RecoverReply even if many frames come before it.
 func TestRecoverReplyArrivesAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -289,7 +289,8 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 	}
 }
 
-// If a dismissed runner is killed before it has removed its directory, the pool removes it.
+// A runner that the pool has shut down removes its directory. If it is killed before that, the pool removes
+// the directory.
 func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

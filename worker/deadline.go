@@ -9,11 +9,13 @@ import "time"
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
 //	message of a worker's runner       Config.StaleAfter                 ListWorkers reports the worker as stale
-//	last connection to a runner        replaceRunnerAfter, livenessTimeout     another runner is used; requests fail
+//	last connection to a runner        replaceRunnerAfter                another runner gets the new jobs
+//	last connection to a runner        livenessTimeout                   requests about its jobs fail
 //	Start frame of a job               startDeadline and its margin      the pool takes the job back
 //	SetLeaseDeadline                   its argument                      other nodes may hold the leases
 //
-// A single liveness check, in contrast, is limited by its context.
+// A single liveness check (a request that a live runner answers) has no such deadline: its context limits
+// how long it waits for the answer.
 
 // deadline is the end of a time limit. The zero deadline never passes.
 type deadline struct{ time time.Time }

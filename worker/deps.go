@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// parentJSON describes one parent of a job, a job on which it depends. The job gets this as JSON.
+// parentJSON describes one parent of a job (a job on which it depends), in the JSON that the job receives.
 type parentJSON struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
@@ -24,9 +24,9 @@ const (
 	maxDepsReads = 2           // maximum number of concurrent reads, since the results take memory until the jobs start
 )
 
-// readDeps reads the results of a claimed job's dependencies and then starts the job. A job may have ten
-// thousand dependencies, so the read runs in the background and delays no other job. During the read, the
-// job already counts as one that occupies a worker.
+// readDeps reads the results of a claimed job's dependencies and then starts the job. It reads in the
+// background, because a job may have ten thousand dependencies, and other jobs must not wait. During the
+// read, the job already counts as one that occupies a worker.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
 	h := l.leases.addLocked(&j, phaseReadingDeps)

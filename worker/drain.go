@@ -32,7 +32,7 @@ func (p *Pool) SetDraining(draining bool) {
 	p.wake()
 }
 
-// recallForDrainLocked recalls all jobs that have not started, from all runners. It does nothing if no
+// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
 // drain is on.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
@@ -43,8 +43,8 @@ func (p *Pool) recallForDrainLocked() {
 // IsDraining reports whether a drain is on.
 func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
 
-// NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough for a runner
-// that does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this
+// NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough even if a
+// runner does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this
 // time, its files show which attempts it may have started.
 const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
 
@@ -102,7 +102,7 @@ func stillStartingError(startable []*lease, unresponsive error) error {
 	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
 }
 
-// checkRunnersOf checks concurrently that the runners of the given leases answer. It returns the error
+// checkRunnersOf checks, for all leases at the same time, that their runners answer. It returns the error
 // about one runner that does not answer, or nil.
 func (p *Pool) checkRunnersOf(ctx context.Context, leaseList []*lease) error {
 	p.mu.Lock()

@@ -20,8 +20,7 @@ func awaitNoStarts(t *testing.T, p *worker.Pool) <-chan error {
 	return result
 }
 
-// checkDraining checks that a call of awaitNoStarts has not sent its result yet. reason says why it must
-// still wait.
+// checkDraining checks that a call of awaitNoStarts is still waiting. reason says why it must wait.
 func checkDraining(t *testing.T, result <-chan error, reason string) {
 	t.Helper()
 	select {
@@ -59,8 +58,8 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	checkEqual(t, "started", f.startedJobs(), []int64{1, 2, 3})
 }
 
-// If the caller's deadline passes while jobs may start, for example because the whole process was stopped, the
-// error says so.
+// If the caller's deadline passes while jobs may still start, the error says so. This happens, for example,
+// if the whole process was stopped for a while.
 func TestDrainNamesJobsAtTheDeadline(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -2,8 +2,8 @@
 
 package worker
 
-// addDefaultEnv adds the default variables of a job: the program search path, the locale and the account.
-// The callback that adds a variable ignores those that the job sets itself.
+// addDefaultEnv adds the default variables of a job: the program search path, the locale and the account. The
+// function add ignores variables that the job sets itself.
 func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value string)) {
 	add("PATH", "/usr/local/bin:/usr/bin:/bin")
 	if !isSet("LC_ALL") {

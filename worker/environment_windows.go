@@ -17,8 +17,8 @@ var machineVariables = []string{
 	"SystemDrive", "SystemRoot", "windir",
 }
 
-// addDefaultEnv adds the default variables of a job: the program search path, and descriptions of the
-// machine and the account. The callback that adds a variable ignores those that the job sets itself.
+// addDefaultEnv adds the default variables of a job: the program search path, and descriptions of the machine
+// and the account. The function add ignores variables that the job sets itself.
 func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{

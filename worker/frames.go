@@ -47,8 +47,8 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 	return frames
 }
 
-// localExpiryMillis returns when a job expires, in milliseconds on the clock of this machine instead of the
-// store's clock. 0 means never.
+// localExpiryMillis returns when a job expires, in milliseconds on this machine's clock. The job contains
+// this time on the store's clock. 0 means never.
 func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)

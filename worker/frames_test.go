@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The outcome of an attempt that the system has ended for lack of memory says that the attempt reached its
-// memory limit.
+// If the system has ended an attempt for lack of memory, the outcome says that the attempt reached its memory
+// limit.
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcomeOf(&wire.Result{Cause: int64(queue.EndOutOfMemory), Signal: 9, AtMemoryLimit: true})
 	if got.EndCause != queue.EndOutOfMemory || !got.HitMemoryLimit {
@@ -17,8 +17,8 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	}
 }
 
-// An attempt that its runner ended because the leases lapsed is recorded as interrupted, not as a
-// failure of the job.
+// If the leases of a node lapse, its runners end their attempts. Such an attempt is recorded as interrupted,
+// not as a failure of the job.
 func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
 	interrupted := wire.Result{Cause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}
 	if got := outcomeOf(&interrupted).EndCause; got != queue.EndInterrupted {

@@ -86,7 +86,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrUnavailable })
 	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
-	<-refusals // the first change is in the pending report
+	<-refusals // the store has refused the report that contains the first change, so the pool will send it again
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

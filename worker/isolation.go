@@ -29,11 +29,11 @@ type isolation struct {
 	lastPostponedTo time.Time // time at which the job that was postponed last may be claimed again
 }
 
-// startAll sends claimed jobs to runners. It sends suspects to separate runners, jobs of users whose starts
-// have hung to the separate runner of their user, and all other jobs to the current runner. It does not
-// start jobs that may not start on this node. For jobs that need the results of their dependencies, it
-// first reads these results. If allStored is true, all earlier results of attempts are stored, and startAll
-// sends the pending acknowledgements together with the jobs.
+// startAll sends claimed jobs to runners. Suspects (jobs whose last runner died) go to separate runners, jobs
+// of users whose starts have hung to the separate runner of their user, and all other jobs to the runner for
+// new jobs. Jobs that may not start on this node are not sent. For jobs that need the results of their
+// dependencies, startAll first reads these results. If allStored is true, all earlier results of attempts are
+// stored, and startAll sends the pending acknowledgements together with the jobs.
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
@@ -80,7 +80,7 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 	l.wake()
 }
 
-// These constants limit suspects.
+// These constants limit how many suspects run (jobs whose last runner died) and how often they are tried.
 const (
 	// maxSuspects is the maximum number of suspects that run concurrently. Each needs a runner process of 11 MB
 	// and, if the runner is root's, also a watchdog. When a runner with thousands of workers dies, there are
@@ -145,8 +145,8 @@ func (l *loop) suspectLimitErrorLocked() error {
 }
 
 // suspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If err says that no
-// runner could be started, it postpones all waiting suspects and pauses claims, as after any shortage. The
-// suspects wait longer than this pause, so that the next claims get other jobs.
+// runner could be started, it postpones all waiting suspects, and the pool claims no jobs for a while. The
+// suspects wait longer than the pool, so that the next claims get other jobs.
 func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawningForSuspect = false
 	if err == nil {
@@ -167,8 +167,8 @@ func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error)
 	l.spawnForSuspectLocked()
 }
 
-// sendJobLocked sends a job to the separate runner that was started for it. If no job may start now, it
-// returns the job to the queue.
+// sendJobLocked sends a job to the separate runner that was started for it. It returns the job to the queue
+// if no job may start now, for example during a drain.
 func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	if !l.mayStartLocked() {
 		l.returnToQueueLocked(h)
@@ -181,13 +181,13 @@ func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	conn.Send(l.appendStartFramesLocked(nil, &h.job)...)
 }
 
-// postpone returns jobs to the queue with a delay. Without the delay, the next claim would take the same
-// jobs again instead of others.
+// postpone returns jobs to the queue, where they cannot be claimed for some time. Otherwise, the next claim
+// would take the same jobs again instead of others.
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{EndCause: queue.EndNeverStarted, Error: cause.Error()}, l.cfg.Policy())
-		// Do not count the shortage in the job's Shortages, because this job did not cause it.
+		// Do not count this delay as a shortage of the job, because the job did not cause it.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextPostponeDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
@@ -195,8 +195,8 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	l.wake()
 }
 
-// nextPostponeDelay returns the delay for the next job to postpone. This delay ends at least suspectInterval
-// after the previous one.
+// nextPostponeDelay returns how long the next job to postpone must wait. It may be claimed again at least
+// suspectInterval later than the job that was postponed before it.
 func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
 	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// maxSuspects is the pool's limit of suspects that run concurrently.
+// maxSuspects is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
 const maxSuspects = 16
 
 // startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for
@@ -46,8 +46,8 @@ func startPoolWithSpawns(t *testing.T, workers int, name, waitFile string) (
 	return s, f, p, rootDir, func() int { return countLines(callLog) }
 }
 
-// enqueueSuspects enqueues jobs with the highest priority and makes them suspects, as if their runner had
-// died.
+// enqueueSuspects enqueues jobs with the highest priority and marks them as if their runner had died, so that
+// each must run alone.
 func (s *recordingStore) enqueueSuspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
@@ -61,8 +61,9 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	}
 }
 
-// If no runner can be started for suspects, the pool tries again for a single suspect, and doubles the
-// delay each time. After each failure it pauses claims, and then runs other jobs first.
+// A suspect is a job whose runner has died. If no separate runner can be started for suspects, the pool tries
+// again for a single suspect, and doubles the delay each time. After each failure it pauses claims, and then
+// runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
@@ -80,8 +81,8 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.awaitState(4, queue.Completed)
 }
 
-// Suspects run in separate runners, at most maxSuspects concurrently. Further suspects start when running
-// ones end. Other jobs start before them.
+// Suspects (jobs whose last runner died) run in separate runners, at most maxSuspects concurrently. Further
+// suspects start when running ones end. Other jobs start before them.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const excess = 3
 	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxSuspects, "#.alone", "")
@@ -119,8 +120,8 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	checkEqual(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
-// If a runner reports an attempt of a job that was sent to no runner, the runner does not get the lease,
-// and its result is ignored.
+// If a runner reports an attempt of a job that the pool has sent to no runner, the lease is not assigned to
+// this runner, and its result is ignored.
 func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")

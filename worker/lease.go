@@ -30,7 +30,7 @@ type lease struct {
 	// pendingChanges lists the changes of the job that callers wait for, the oldest first. It is empty once
 	// the job has started.
 	pendingChanges []*pendingChange
-	reportedChange *pendingChange // the change that session.pendingReport contains; nil if none
+	reportedChange *pendingChange // the one of pendingChanges that the next report to the store contains; nil if none
 }
 
 // leaseLocation identifies the runner that has a job. conn is its connection, or nil if it is disconnected.
@@ -111,8 +111,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// mayHaveStartedLocked reports whether the runner has recorded the attempt, so that it may have started.
-// The runner then rejects a Drop of the job.
+// mayHaveStartedLocked reports whether the runner has recorded the attempt, so that it may have started. The
+// runner then refuses to give the job back.
 func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() || l.hasStarted() }
 
 // isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
@@ -125,7 +125,8 @@ func (l *lease) isOrphanLocked() bool {
 // directory dir. dir "" means the orphans whose runner is unknown.
 func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
 
-// assignToLocked assigns the lease to a connected runner. It does not change endRequest and pendingChanges.
+// assignToLocked records that a connected runner has the job. It does not change endRequest and
+// pendingChanges.
 func (l *lease) assignToLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
@@ -142,7 +143,7 @@ func (l *lease) markStartedLocked() bool {
 	return true
 }
 
-// recallDueLocked returns when the pool recalls the job if it has not started by then.
+// recallDueLocked returns when the pool asks the runner to give the job back, if it has not started by then.
 func (l *lease) recallDueLocked() deadline { return deadlineAfter(l.sentAt, recallAfter) }
 
 // startDueLocked returns when the pool takes the job back from a runner that does not answer. At that time,

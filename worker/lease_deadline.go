@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// SetLeaseDeadline sets when the leases of this pool lapse. The zero time means never. When the leases
-// lapse, the runners end all jobs that still run, even if this process is dead. If the leases can lapse,
-// the caller must call SetLeaseDeadline before Run, and call it again with a later time before they lapse.
-// Without a call, the leases never lapse.
+// SetLeaseDeadline sets when the leases of this pool lapse. After that, other nodes may run the jobs, so the
+// runners end all jobs that still run, even if this process is dead. The zero time means never. If the leases
+// can lapse, the caller must call SetLeaseDeadline before Run, and call it again with a later time before
+// they lapse. Without a call, the leases never lapse.
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,8 +38,8 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 }
 
 // endOrphanProcesses ends the processes that the runner in dir left behind, if the runner is dead and the
-// leases can lapse. Run also ends these processes when it recovers the runner. But Run may have to wait for
-// the store, until after the leases have lapsed. A living runner ends its jobs itself.
+// leases can lapse. Run also ends these processes when it recovers the runner, but it may have to wait for
+// the store first, until after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	if lockedValue(p, &p.leaseDeadline).isNever() {
 		return

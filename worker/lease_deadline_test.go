@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each runner receives the time at which the leases lapse, even if it connects later. A pool whose leases
-// have lapsed starts no jobs until the leases are extended.
+// Each runner receives the time at which the leases lapse and it must end its jobs, even if it connects
+// later. A pool whose leases have lapsed starts no jobs until the leases are extended.
 func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()
@@ -36,8 +36,8 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	waitUntil(t, "the job has started", func() bool { return len(f.startedJobs()) == 1 })
 }
 
-// Leases of a lost node are recorded as interrupted, with the node's name. An attempt that had
-// started counts as one of the job's attempts; an attempt that may not have started does not count.
+// If a node is lost, the attempts of its leases are recorded as interrupted, with the node's name. An attempt
+// that had started counts as one of the job's attempts; an attempt that may not have started does not count.
 func TestLostLeasesAreInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement

@@ -106,14 +106,14 @@ func (s *leases) oldestFirstLocked() []*lease {
 	})
 }
 
-// anyHeldByLocked reports whether a connected runner has the job of any lease.
+// anyHeldByLocked reports whether a connected runner has any job of this service.
 func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
 }
 
-// orphansOfLocked returns the attempts that a dead runner, whose directory is dir, may have. knownAttempts
-// contains those that were certainly sent to this runner. The slice attempts contains these and the attempts whose
-// runner is unknown. The latter may be running in a living runner.
+// orphansOfLocked returns the attempts that may belong to the dead runner in the directory dir. knownAttempts
+// lists those that were certainly sent to this runner. attempts lists these and all attempts whose runner is
+// unknown, although another, living runner may run the latter.
 func (s *leases) orphansOfLocked(dir string) (attempts, knownAttempts []wire.Attempt) {
 	for _, h := range s.byLease {
 		isKnown := h.isOrphanInLocked(dir)
@@ -137,14 +137,14 @@ func (s *leases) anyOrphanInLocked(dirs []string) bool {
 	})
 }
 
-// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner. It leaves out
-// leases whose jobs the callback does not accept.
+// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner and match the
+// callback.
 func (s *leases) awaitingRunnerLocked(matches func(*queue.Job) bool) []*lease {
 	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && matches(&h.job) })
 }
 
-// endAwaitingRunnerLocked decides the end of the leases that awaitingRunnerLocked returns, because their
-// separate runner could not be started. It returns their jobs.
+// endAwaitingRunnerLocked is called if a separate runner could not be started. It decides the end of the
+// leases that awaitingRunnerLocked returns, and returns their jobs.
 func (s *leases) endAwaitingRunnerLocked(matches func(*queue.Job) bool) (jobs []queue.Job) {
 	for _, h := range s.awaitingRunnerLocked(matches) {
 		if h.advanceLocked(eventEndDecided) {

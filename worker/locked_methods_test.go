@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A function that calls a method whose name ends in Locked either locks a mutex or has a name that ends in
+// If a function calls a method whose name ends in Locked, the function locks a mutex, or its own name ends in
 // Locked.
 func TestLockedMethodsAreCalledWithLock(t *testing.T) {
 	entries, err := os.ReadDir(".")

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is the state of Run. Other goroutines use only the embedded Pool and backgroundTasks. Through
-// backgroundTasks, they pass their results to Run.
+// loop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks, and pass their
+// results to Run through backgroundTasks.
 type loop struct {
 	*Pool
 	backgroundTasks
@@ -60,11 +60,10 @@ func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// Run first adopts the work of earlier services: it connects to their runners and settles attempts that
-// have ended. It then notifies the caller (ready), at most adoptTimeout after its start. A runner that hangs is
-// adopted later, when it answers. Run claims and runs jobs until ctx ends. Jobs that are running at that
-// time continue in their runners. Run returns an error if it cannot continue to use the store or the
-// runners.
+// Run first adopts the work of earlier services: it connects to their runners and records attempts that have
+// ended. It then calls ready, at most adoptTimeout after its start. A runner that hangs is adopted later,
+// when it answers. Run claims and runs jobs until ctx ends. Jobs that are running at that time continue in
+// their runners. Run returns an error if it cannot continue to use the store or the runners.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -102,7 +101,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// awaitAdoption handles events until the work of earlier services is adopted, at most for adoptTimeout.
+// awaitAdoption handles events until all jobs of earlier services are adopted, at most for adoptTimeout.
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
 	for l.isAdopting() {
@@ -114,8 +113,8 @@ func (l *loop) awaitAdoption() error {
 	return nil
 }
 
-// isAdopting reports whether some work of earlier services is not adopted yet. It also returns true until a
-// runner for new jobs is connected or could not be started.
+// isAdopting reports whether the pool is still adopting jobs of earlier services. It also returns true until
+// a runner for new jobs is connected or could not be started.
 func (l *loop) isAdopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +138,8 @@ func (l *loop) handleNextEvent(timer <-chan time.Time) (expired bool, err error)
 	return false, nil
 }
 
-// step waits for an event, and handles it and all other events that have arrived in the meantime. It
-// records them in one exchange with the store.
+// step waits for an event, and handles it and all other events that have arrived in the meantime. It records
+// all of them in the store with one call.
 func (l *loop) step() error {
 	_, err := l.handleNextEvent(time.After(l.nextWait()))
 	for err == nil && len(l.inbox) > 0 {
@@ -162,7 +161,7 @@ func (l *loop) step() error {
 	return err
 }
 
-// nextWait returns how long step may wait for an event until it must do something else.
+// nextWait returns how long step may wait for an event. After that, a check or another timed action is due.
 func (l *loop) nextWait() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,13 +183,14 @@ func (l *loop) nextWait() time.Duration {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
-	// Before session.retryAt, flush does nothing. So claimsPausedUntil matters only if retryAt is zero. If the
-	// chosen time has already passed, Run wakes now, and flush resets this time.
+	// Before session.retryAt, exchangeWithStore does nothing, so claimsPausedUntil matters only if retryAt is
+	// zero. If the chosen time has already passed, Run wakes now, and exchangeWithStore resets this time.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
 	return max(next.time.Sub(now), time.Millisecond)
 }
 
-// nextCheckLocked returns when recallStale must check a lease again. The zero deadline means never.
+// nextCheckLocked returns when recallStale must check whether a lease's job has waited too long. The zero
+// deadline means never.
 func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.conn != nil:
@@ -204,11 +204,11 @@ func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	return deadline{}
 }
 
-// If a job has waited in a runner for recallAfter, recallStale recalls all jobs that this runner has not
-// started. The reason: all workers of the runner are busy, and a job that ranks before the waiting ones may
-// arrive. A job whose start hangs does not wait for a worker, so it causes no recall. An unresponsive or
-// unreachable runner cannot return its jobs. If such a runner has not started a job before the job's start
-// deadline, recallStale takes the job back.
+// recallStale takes jobs that have waited too long back from their runners. If a job has waited in a runner
+// for recallAfter, all workers of the runner are busy, and a job that ranks before the waiting ones may
+// arrive. So recallStale recalls (takes back) all jobs that this runner has not started. It ignores a job
+// whose start hangs, because such a job does not wait for a worker. An unresponsive or unreachable runner
+// cannot return its jobs. From such a runner, recallStale takes a job back after the job's start deadline.
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
@@ -251,9 +251,9 @@ func (l *loop) needsFileCheckLocked(h *lease) bool {
 	return l.draining && h.phase == phaseAccepted && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
-// recallFromLocked recalls all jobs that wait in a runner. If this is the runner for new jobs, its jobs run
-// longer than expected. recallFromLocked then raises the mean run time, so that the pool prefetches fewer
-// jobs.
+// recallFromLocked takes back all jobs that wait in a runner. If this is the runner for new jobs, its jobs
+// run longer than expected. recallFromLocked then raises the mean run time, so that the pool sends fewer jobs
+// in advance.
 func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall := l.dropUnstartedLocked
 	if conn.state == connCurrent {
@@ -281,7 +281,7 @@ func (l *loop) exchangeWithStore() error {
 	if s.cancelClaim == nil {
 		report.WantedJobs = capacity
 	} else if capacity == 0 || workers < s.workersAtClaim {
-		// Cancel the waiting claim, because it was made for more workers than can start jobs now.
+		// Cancel the claim that waits for jobs, because it may return more jobs than can start now.
 		s.cancelClaim()
 	}
 	var lines []logLine
@@ -349,7 +349,7 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	switch {
 	case h == nil:
-		l.wake() // the attempt was settled before, so the next flush only acknowledges the result again
+		l.wake() // the attempt was settled before, so the next exchangeWithStore only acknowledges the result
 	case h.conn != conn:
 		return
 	case h.phase.isEndDecided(): // the same result has arrived before, through another connection
@@ -359,8 +359,9 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	l.session.pendingAcks[conn] = append(l.session.pendingAcks[conn], r.Lease)
 }
 
-// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of the
-// runner. settleResultLocked returns false and does nothing if the end of the lease was already decided.
+// settleResultLocked adds the result of an attempt to the pending report. dir is the directory of the runner
+// that sent it. settleResultLocked returns false and does nothing if the end of the lease was already
+// decided.
 func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	if r.Cause == int64(queue.EndStopped) && h.endRequest != nil {
 		// The service requested a stop of the attempt, and perhaps later another end, such as a cancellation. The
@@ -384,8 +385,9 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	return true
 }
 
-// handleDropReplyLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
-// the queue. If the runner has started the job, handleDropReplyLocked carries out pending requests to end it.
+// handleDropReplyLocked handles the answer to a Drop frame, which asks a runner to give a job back. If the
+// runner has dropped the job, the job returns to the queue. If the runner has started the job,
+// handleDropReplyLocked carries out pending requests to end it.
 func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isEndDecided() || h.conn != conn {
@@ -396,7 +398,8 @@ func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	// If the event fits, the runner will send StartReport or Result for this attempt.
+	// If the event fits the phase, the runner has begun the attempt, and will send StartReport or Result for
+	// it.
 	if !h.advanceLocked(eventAccepted) {
 		return
 	}

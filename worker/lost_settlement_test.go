@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// A lost attempt that may have started is recorded without values from the job's row, because they belong
-// to the attempt before. A lost attempt that has started is recorded with its own known values.
+// A lost attempt that may have started is recorded without the start time, worker and pid in the job's row,
+// because these belong to the previous attempt. A lost attempt that has started is recorded with its own
+// known values.
 func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.RetryPolicy { return queue.RetryPolicy{} }}, 1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}

@@ -12,16 +12,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file pauses and resumes jobs. The store records a change first, and then the runner gets it. When
-// the pool connects to a runner again, it sends the recorded state again. So the recorded state finally
-// takes effect, even if a frame was lost.
+// This file pauses and resumes jobs. The store records a change first, and then the runner gets it. When the
+// pool connects to a runner again, it sends the recorded state again. So the runner finally gets the recorded
+// state, even if a frame was lost.
 
 // ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
 // docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// pauseStartWait is how long SetPaused waits for its job to start. This is enough, because the pool recalls
-// a job from its runner after the much shorter recallAfter.
+// pauseStartWait is how long SetPaused waits for its job to start. This is enough: if a job has not started
+// within recallAfter, which is much shorter, the pool takes it back from its runner.
 const pauseStartWait = time.Second
 
 // pauseTimeout limits how long the pool waits until a runner has paused or resumed a process tree.
@@ -108,9 +108,9 @@ func (p *Pool) SetAllPaused(paused bool) (wait func(context.Context) ([]string, 
 	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, running) }
 }
 
-// RecallQueue recalls the jobs of a queue that have not started. startedSeqs lists the numbers of the jobs
-// that have started or may have started. unstartedCount is the number of the other jobs, whose return to the queue
-// is not complete yet.
+// RecallQueue takes the jobs of a queue that have not started back from their runners. startedSeqs lists the
+// numbers of the jobs that have started or may have started. unstartedCount is the number of the other jobs,
+// which are still on their way back to the queue.
 func (p *Pool) RecallQueue(name string) (startedSeqs []int64, unstartedCount int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +127,8 @@ func (p *Pool) RecallQueue(name string) (startedSeqs []int64, unstartedCount int
 	return startedSeqs, unstartedCount
 }
 
-// applyPauses sends the pause states of leases to their runners, and waits until these have applied them.
-// It does this concurrently for all leases. It returns the ids of the jobs that run.
+// applyPauses sends the pause states of leases to their runners, and waits until the runners have applied
+// them. It does this concurrently for all leases. It returns the ids of the jobs that run.
 func (p *Pool) applyPauses(ctx context.Context, leaseList []*lease) (ids []string, err error) {
 	errs := make([]error, len(leaseList))
 	var wg sync.WaitGroup
@@ -210,9 +210,9 @@ func (p *Pool) resendPauseLocked(h *lease) {
 	}
 }
 
-// staysPausedLocked reports whether a job that returns to the queue must be held, so that it does not
-// start. This is so if a user has paused the job and has not requeued it. If the whole queue is paused, the
-// job need not be held, because the queue starts no jobs.
+// staysPausedLocked reports whether a job that returns to the queue must be held, because it must not start.
+// This is so if a user has paused the job and has not requeued it. If its whole queue is paused, the job is
+// not held, because the queue starts no jobs.
 func (p *Pool) staysPausedLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
 	return h.pause.isRecorded && !isRequeued && !(p.cfg.RunningJobsPaused != nil && p.cfg.RunningJobsPaused(h.job.Queue))

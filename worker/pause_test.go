@@ -87,7 +87,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 }
 
 // A runner that is connected again receives the recorded pause state of each of its attempts, even if it
-// has received the state before.
+// received that state over an earlier connection.
 func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)
@@ -101,8 +101,8 @@ func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	checkEqual(t, "pauses sent for the other job", f.pauseStates(2), []bool{false})
 }
 
-// While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
-// all jobs does not resume those that are paused individually.
+// While all jobs are paused, jobs that have not started return to the queue, and no job starts. Resuming all
+// jobs does not resume those that are paused individually.
 func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 3, 2)
 	s.awaitState(1, queue.Processing)
@@ -137,7 +137,8 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	}
 }
 
-// A job that starts while all jobs are being paused is paused too, although it was recalled.
+// If a job starts while all jobs are being paused, it is paused too, although the pool has asked the runner
+// to give it back.
 func TestPauseAllPausesStartingJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -31,11 +31,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prefetched jobs are those that the pool claims in addition to one for each free worker. The pool
-// prefetches at most maxPrefetch jobs, and only as many as all workers together finish within
-// prefetchDuration. It estimates this number from the mean of recent run times. If a runner has not started
-// a job within recallAfter, the pool recalls all jobs that this runner has not started. So prefetched jobs
-// delay a new job that ranks before them only briefly.
+// Prefetched jobs are those that the pool claims in addition to one for each free worker. The pool prefetches
+// at most maxPrefetch jobs, and only as many as all workers together finish within prefetchDuration. It
+// estimates this number from the mean of recent run times. If a runner has not started a job within
+// recallAfter, the pool takes back all jobs that this runner has not started. So prefetched jobs delay a new
+// job that ranks before them only briefly.
 const (
 	prefetchDuration = 20 * time.Millisecond
 	maxPrefetch      = 64
@@ -115,7 +115,7 @@ type Account struct {
 }
 
 // RunsAs returns the uid that a job runs as. If RunsAsJobAccount is set, this is the uid that the job names
-// or, if it names none, the uid of the user who enqueued it.
+// or, if it names none, the uid of the user who enqueued it. Otherwise it is the UID of a.
 func (a *Account) RunsAs(j *queue.Job) int {
 	switch {
 	case !a.RunsAsJobAccount:
@@ -145,10 +145,10 @@ type Pool struct {
 	allPaused         bool        // all jobs are paused (SetAllPaused)
 	claimsPausedUntil time.Time   // no job is claimed before this time; zero if claims are not paused
 	lastStartErr      string      // error of the last failed start that has paused claims
-	leaseDeadline     deadline    // when the leases of this pool lapse
+	leaseDeadline     deadline    // when this pool may no longer run its jobs (SetLeaseDeadline)
 	endedCounts       endedCounts // attempts recorded as ended
 	leases            leases
-	recallCount       int // number of recalls since the start of the pool (see recall.go)
+	recallCount       int // how often jobs were taken back from runners since the start of the pool (see recall.go)
 	runners           runners
 	lostLeases        []store.LostLease // leases of lost nodes that Run must still settle
 }
@@ -193,8 +193,8 @@ func (p *Pool) SetWantedWorkers(n int) {
 	p.wake()
 }
 
-// recallFromCurrentLocked recalls all jobs that wait in the current runner (the one for new jobs) or were not
-// sent yet.
+// recallFromCurrentLocked takes back all jobs that wait in the current runner (the one for new jobs) or were
+// not sent yet.
 func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
@@ -292,7 +292,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	for _, conn := range clients {
 		select {
 		case <-conn.closed:
-		case <-timeUp: // stop waiting, because the runner will end by itself when its work is done
+		case <-timeUp: // stop waiting: the runner ends by itself when its jobs have ended
 			return
 		}
 	}

@@ -50,8 +50,8 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	checkEqual(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
-// A job with a uid that now belongs to another account is held, even if it is a suspect. Other jobs of the
-// same claim run.
+// A job with a uid that now belongs to another account is held, even if its last runner died and it must run
+// alone. Other jobs of the same claim run.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
@@ -140,9 +140,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that
-// arrive. No other event is needed. The runner reports no starts here, because the report of a
-// start or a recall would be another event.
+// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that arrive. No
+// other event is needed to wake the pool. Therefore the runner in this test reports no starts.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -284,8 +283,8 @@ func TestUnknownResultChangesNothing(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 }
 
-// If a job has not started after 50 ms, it is recalled and returned to the queue. A new job that ranks
-// before it then starts first.
+// If a job has not started after 50 ms, the pool takes it back from the runner. A new job that ranks before
+// it then starts first.
 func TestUnstartedJobIsRecalled(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
@@ -306,7 +305,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	checkEqual(t, "maximum number of open leases", f.maxOpenLeases(), 1)
 }
 
-// A job that the runner has started before the Drop arrives is kept.
+// If the runner has started a job before the pool asks for it back, the job keeps running.
 func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
@@ -408,8 +407,8 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 }
 
-// After the start of a graceful stop, the pool claims no jobs, even if more workers are requested. Running
-// jobs finish, and then the runner ends.
+// After the beginning of a graceful stop, the pool claims no jobs, even if more workers are requested.
+// Running jobs finish, and then the runner ends.
 func TestStopLetsJobsFinish(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)

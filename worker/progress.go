@@ -10,9 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// progressInterval is the minimum time between two records of the progress of the same attempt.
-// progressReportInterval is the minimum time between two reports to the store that contain the progress of
-// any attempt.
+// Progress is recorded at most once per progressInterval for each attempt. A report to the store contains
+// progress at most once per progressReportInterval.
 const (
 	progressInterval       = 450 * time.Millisecond
 	progressReportInterval = 200 * time.Millisecond
@@ -39,8 +38,8 @@ func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	t.unrecordedLeases[h.job.Lease()] = h
 }
 
-// nextRecordTimeLocked returns when the next progress may be recorded, or the zero time if all progress is
-// recorded.
+// nextRecordTimeLocked returns when the progress of some attempt may next be recorded. It returns the zero
+// time if all progress is recorded.
 func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	for _, h := range t.unrecordedLeases {
 		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
@@ -88,9 +87,9 @@ func cleanProgress(p wire.Progress) *queue.Progress {
 		ReportedAt: queue.Millis(p.ReportedAtMillis)}
 }
 
-// replyNesting contains JSON brackets that nest a result as deeply as a reply to a client does.
-// checkedResult checks a result inside these brackets. So the reply does not exceed the nesting limit of
-// the protocol.
+// replyNesting contains JSON brackets. A reply to a client nests the result of a job in as many brackets.
+// checkedResult checks a result inside them, so that the reply does not exceed the nesting limit of the
+// protocol.
 var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
 // checkedResult returns the result that an attempt has left. If the result is invalid, it returns the

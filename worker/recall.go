@@ -32,15 +32,15 @@ import (
 // The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
 // jobs would have to wait for these runners.
 
-// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that is in
-// progress also return to the queue, even if no job is selected.
+// recallLocked takes back the selected jobs that runners have not started. It also returns the jobs of a
+// claim that is in progress to the queue, even if no job is selected.
 func (p *Pool) recallLocked(matches func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(matches)
 }
 
-// dropUnstartedLocked sends a Drop for each of the selected jobs that has not started. A job that no runner
-// has needs no Drop.
+// dropUnstartedLocked sends a Drop frame, which takes a job back from its runner, for each of the selected
+// jobs that has not started. If no runner has the job yet, no frame is needed.
 func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
 	list := p.leases.selectLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.conn != nil
@@ -64,15 +64,16 @@ func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
 	}
 }
 
-// queuePosition returns the position of a claimed job, by which the runner sorts the waiting jobs of its
-// queue.
+// queuePosition returns the position of a claimed job. The runner sorts the waiting jobs of a queue by this
+// position.
 func queuePosition(j *queue.Job) wire.QueuePosition {
 	return wire.QueuePosition{Rank: j.StartPosition.Rank, Seq: j.StartPosition.Seq,
 		StartsBefore: j.StartPosition.Seq != j.Seq}
 }
 
-// isRecallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
-// answered all Drops, or if Run must still return a job that no runner has received.
+// isRecallingLocked reports whether a recall (the taking back of jobs) is in progress. This is so if the
+// runner for new jobs has not answered all Drop frames, or if Run must still return a job that no runner has
+// received.
 func (s *leases) isRecallingLocked() bool {
 	return s.anyLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent

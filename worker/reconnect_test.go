@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A Cancel in progress survives a broken connection: the EndAttempt frame is sent again, and Cancel
-// returns when the job has ended.
+// If the connection to a runner breaks during a Cancel, the pool sends the EndAttempt frame again after it
+// has reconnected, and Cancel returns when the job has ended.
 func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -27,7 +27,8 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	checkEqual(t, "killed again", len(receivedFrames[*wire.EndAttempt](f)), 2)
 }
 
-// A watched job stays watched when the connection to its runner breaks.
+// If a caller watches a job and the connection to the job's runner breaks, the watch continues on the next
+// connection.
 func TestWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -109,7 +110,7 @@ func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 	}
 }
 
-// Results of a dismissed runner stay in its directory until they are stored.
+// Results of a runner that the pool has shut down stay in the runner's directory until they are stored.
 func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -142,7 +143,8 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	})
 }
 
-// Scaling down reduces the number of claimed jobs, even for a claim that already waits.
+// If the number of workers is lowered while a claim waits for jobs, the pool starts only as many jobs as it
+// still has workers.
 func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s, f, p := startPool(t, 4)
 	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 4 })
@@ -154,7 +156,8 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	checkEqual(t, "started", f.startedJobs(), []int64{1})
 }
 
-// If two Drop frames for one lease are both answered, only one worker is free.
+// If the pool has asked twice for the same job and the runner answers both Drop frames, only one worker is
+// free.
 func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -138,8 +138,8 @@ func (s *recordingStore) isBlocking() bool {
 	return s.exchangeBlocked
 }
 
-// reportCounts returns how often the pool has reported that a job ended, returned to the queue, and was
-// cancelled.
+// reportCounts returns how often the pool has reported to the store that a job ended, that it returned to the
+// queue, and that it was cancelled.
 func (s *recordingStore) reportCounts(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,10 +65,10 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	return d, err
 }
 
-// recovererFor returns a living runner with the rights to clean up after the dead runners in a directory. It
-// returns nil if this process has these rights itself. It also returns nil if such a runner neither exists
-// nor will start. In that case, the operating system has ended the dead runner's processes,
-// and its directory stays. If such a runner may be available later, recovererFor returns an error.
+// recovererFor returns a living runner that has the rights to clean up after the dead runners in a directory.
+// It returns nil if this process has these rights itself. It also returns nil if no runner has these rights
+// and none will be started: the operating system has then ended the dead runner's processes, and its
+// directory stays. If such a runner may be available later, recovererFor returns an error.
 func (p *Pool) recovererFor(parentDir string) (*runnerConn, error) {
 	if !p.cfg.RunnerLocation.IsExternal() {
 		return nil, nil
@@ -93,8 +93,8 @@ func (p *Pool) recovererFor(parentDir string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverVia calls runner.Recover. The given living runner does the work, or this process if recoverer is
-// nil. If that runner does not answer liveness checks, recoverVia stops waiting and returns an error.
+// recoverVia calls runner.Recover. The runner recoverer does the work, or this process if recoverer is nil.
+// If recoverer does not answer liveness checks, recoverVia stops waiting and returns an error.
 func (p *Pool) recoverVia(
 	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, knownAttempts []wire.Attempt,
 ) (runner.RecoveryResult, error) {
@@ -117,8 +117,8 @@ func (p *Pool) recoverVia(
 }
 
 // decideCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service
-// had requested its end, the attempt counts as ended by the request in two cases: the request was a
-// cancellation, or recoverRunner found and ended its processes. In all other cases, the outcome is unknown.
+// had requested the end of the attempt, the request counts as the cause in two cases: it was a cancellation,
+// or recoverRunner found and ended processes of the attempt. In all other cases, the outcome is unknown.
 func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue.EndCause {
 	started := tableEntry != nil || h.phase.mayHaveStarted()
 	switch {
@@ -139,10 +139,11 @@ func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue
 	return queue.EndPerhapsInterrupted
 }
 
-// settleDeadRunner adds settlements to the pending report for all leases whose jobs the dead runner had or
-// may have had. Results in the runner's journal are final. Attempts in its running table were lost while
-// they ran. If the runner's files are not damaged, it never received the other leases. settleDeadRunner
-// returns the number of results and the number of attempts that were lost while they ran.
+// settleDeadRunner decides how the leases ended whose jobs the dead runner had or may have had, and adds the
+// decisions to the pending report. Results in the runner's journal (its file of results) are final. Attempts
+// in its running table (its file of running attempts) were lost while they ran. The runner never received the
+// other leases, unless its files are damaged. settleDeadRunner returns the number of results and the number
+// of attempts that were lost while they ran.
 func (l *loop) settleDeadRunner(d *deadRunner) (resultCount, lostCount int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +210,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 }
 
-// leaseDirs returns the directories of all runners that may have jobs of this service. It includes a
-// missing or damaged directory until all leases of its runner are settled.
+// leaseDirs returns the directories of all runners that may have jobs of this service. A missing or damaged
+// directory is included until all leases of its runner are settled.
 func (l *loop) leaseDirs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // connected are in contacts. The pool's mu guards all fields.
 type runners struct {
 	cfg           *Config
-	clients       []*runnerConn             // connections to runners; the last one gets new jobs if its role is current
+	clients       []*runnerConn             // connections to runners; the last one gets new jobs if it is connCurrent
 	contacts      map[string]*runnerContact // runners that are not connected, by directory
 	connectSignal chan struct{}             // closed when a runner connects, and then replaced by a new channel
 	spawning      bool                      // a runner for new jobs is being started
@@ -75,8 +75,8 @@ func (r *runners) currentLocked() *runnerConn {
 	return nil
 }
 
-// addLocked adds a connection and wakes callers that wait for one. If it is current, no other connection
-// stays current.
+// addLocked adds a connection and wakes callers that wait for one. If conn is current (the runner for new
+// jobs), the previous current runner gets no more new jobs.
 func (r *runners) addLocked(conn *runnerConn) {
 	if conn.state == connCurrent {
 		for _, other := range r.clients {
@@ -98,11 +98,10 @@ func (r *runners) removeLocked(conn *runnerConn) {
 	conn.unlinkUserLocked()
 }
 
-// canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. It must have
-// the version of this service, must not be the separate runner of one job, and must have the directory and
-// the job_tmpdir that the settings require. A runner that this service has just started gets new jobs
-// without this check. It may have another version, because the program on disk may be newer than this
-// process.
+// canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. It must have the
+// version of this service, must not be the separate runner of one job, and must have the directory and the
+// job_tmpdir that the settings require. A runner that this service starts needs no check; it may have another
+// version, because the program on disk may be newer than this process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.HelloReply.Version == r.cfg.Version && !runner.IsIsolated(c.Dir) &&
 		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.NewRunnersDir() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
@@ -132,7 +131,8 @@ func (r *runners) hasUnadoptedLocked() bool {
 	return false
 }
 
-// leaseDirsLocked appends to dirs the directories of all runners that may have jobs of this service.
+// leaseDirsLocked appends to dirs the directories of all runners that may have jobs that this service has
+// claimed.
 func (r *runners) leaseDirsLocked(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
@@ -192,7 +192,8 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	return wasUnresponsive
 }
 
-// setStuckLocked records the ended attempts whose processes survive SIGKILL and occupy workers of a runner.
+// setStuckLocked records which ended attempts of a runner still occupy workers, because their processes
+// survive SIGKILL.
 func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	for _, was := range conn.stuckAttempts {
 		if !slices.ContainsFunc(attempts, func(a wire.Attempt) bool { return a.Lease == was.Lease }) {
@@ -226,8 +227,9 @@ func (p *Pool) ResendSetup() {
 	p.sendSetup()
 }
 
-// sendSetup sends each runner its settings if they have changed. A runner that gets no new jobs has at
-// least as many workers as it needs for its jobs. The runner for new jobs has the other workers.
+// sendSetup sends each runner its settings, such as the number of its workers, if they have changed. A runner
+// that gets no new jobs has at least as many workers as it needs for its jobs. The runner for new jobs has
+// the other workers.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,8 +282,8 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// RunnerConnected returns a channel that is closed when a runner connects. A caller whose read has failed
-// because a connection was lost can try again when the channel is closed.
+// RunnerConnected returns a channel that is closed when a runner connects. A caller that could not read from
+// a runner, because the connection was lost, can try again then.
 func (p *Pool) RunnerConnected() <-chan struct{} { return lockedValue(p, &p.runners.connectSignal) }
 
 // heartbeat concurrently checks the runners that have sent no message for a while. It waits at most for

@@ -69,8 +69,8 @@ func startPoolWithHungUser(t *testing.T) (
 	return s, p, poolErr, startedRunners
 }
 
-// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it.
-// The jobs of a dead one are settled like those of any runner.
+// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it. If
+// it has died, its jobs are lost or return to the queue, as with any runner.
 func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungUser(t)
 	s.enqueue(0)
@@ -100,8 +100,8 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	}
 }
 
-// Jobs that wait in a user's separate runner are recalled too. Such a recall does not return the jobs of a
-// claim in progress, because these jobs need not be in order with those of a separate runner.
+// The pool also takes back jobs that wait too long in a user's separate runner. It then keeps the jobs of a
+// claim in progress, because these jobs run in another runner and need not wait for those of the user.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)

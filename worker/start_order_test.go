@@ -71,8 +71,8 @@ func (d *dispatcher) finish(isSelected func(l wire.Lease, startedAt time.Time) b
 	}
 }
 
-// Jobs start in the order of the queue although they are prefetched and some are recalled because
-// earlier jobs take longer than expected.
+// Jobs start in the order of the queue, although the pool sends some of them to the runner in advance, and
+// takes some back because earlier jobs take longer than expected.
 func TestStartsFollowQueueOrder(t *testing.T) {
 	const jobs = 120
 	for _, order := range []queue.Order{
@@ -131,7 +131,8 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 	return d.startedSeqs
 }
 
-// Users are served round robin although jobs are prefetched and some are recalled.
+// Users are served round robin, although the pool sends jobs to the runner in advance and takes some of them
+// back.
 func TestStartsAlternateBetweenUsers(t *testing.T) {
 	for _, workers := range []int{1, 8} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
@@ -172,8 +173,8 @@ func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRu
 	return s, f
 }
 
-// The job that would start last is recalled first. If the runner starts a job during the recall, this job is
-// the first of those that are left.
+// If the pool takes jobs back from a runner, it begins with the job that would start last. If the runner
+// starts a job during that time, this job is the first of those that are left.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
@@ -183,8 +184,9 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 	checkEqual(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
 }
 
-// During a recall, the pool claims no job. It also sends no job that it claimed before, since such a job
-// would start before the recalled jobs. After the recall, the pool claims all these jobs again.
+// During a recall (while the pool takes jobs back from a runner), the pool claims no job. It also sends no
+// job that it claimed before, since such a job would start before the recalled jobs. After the recall, the
+// pool claims all these jobs again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
 	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, successResult(lease(2), time.Millisecond))
@@ -200,8 +202,8 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	checkEqual(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
 
-// A claim that waited during a recall may return a job that ranks after the recalled ones. The pool returns
-// this job to the queue.
+// A claim that waited while the pool took jobs back from a runner may return a job that ranks after them. The
+// pool returns this job to the queue.
 func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -222,8 +224,8 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	checkEqual(t, "first job started after the recall", f.startedJobs()[2], 2)
 }
 
-// The recall of a job is over when the job's start is reported, even if the Drop is not answered yet.
-// Jobs are claimed again from then on.
+// The pool claims no jobs until the runner has answered its request to give a job back. If the runner reports
+// the job's start first, the pool claims jobs again from then on.
 func TestStartEndsRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -238,8 +240,8 @@ func TestStartEndsRecall(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent after it
-// stay with the runner, and jobs that are claimed in the meantime are not returned.
+// A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent to the
+// runner later stay there, and jobs that are claimed in the meantime are not returned to the queue.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()

@@ -122,8 +122,8 @@ func poolConfig(location runner.Location) worker.Config {
 	}
 }
 
-// misfitHandler is a log handler. It fails the test if the pool logs that an event does not fit the phase
-// of a lease.
+// misfitHandler is a log handler that fails the test if the pool logs an event that does not fit the phase of
+// its lease.
 type misfitHandler struct {
 	slog.Handler
 	t *testing.T

@@ -37,8 +37,8 @@ func (s *storeSession) addSettlement(settlement store.Settlement) {
 	s.pendingReport.Settlements = append(s.pendingReport.Settlements, settlement)
 }
 
-// handleStoreError handles an error of the store. It returns nil for a temporary error. The pending report
-// is then kept for a later exchange. It returns all other errors.
+// handleStoreError handles an error of the store. After a temporary error, it keeps the pending report for a
+// later exchange and returns nil. It returns all other errors.
 func (s *storeSession) handleStoreError(err error) error {
 	if isTemporary(err) {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retryDelay.Milliseconds())
@@ -56,7 +56,8 @@ func isTemporary(err error) bool {
 }
 
 // recordRunnerDirs records in the store the directories of all runners that may have jobs. Run calls it
-// before it sends jobs to a runner. So the next service notices if a directory has disappeared.
+// before it sends jobs to a runner. So if a directory disappears, the next service knows that a runner was
+// there.
 func (s *storeSession) recordRunnerDirs(ctx context.Context, dirs []string) error {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
@@ -79,8 +80,8 @@ func (s *storeSession) sendAcks() {
 }
 
 // claimInBackground claims up to maxJobs jobs in the background. The claim waits until at least one job is
-// available. recallCount is the current number of recalls. The caller must compute recallCount and maxJobs without
-// unlocking mu in between.
+// available. recallCount says how often jobs were taken back from runners by now. The caller must compute
+// recallCount and maxJobs without unlocking mu in between, so that both describe the same moment.
 func (l *loop) claimInBackground(maxJobs, workerCount, recallCount int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workerCount, recallCount
@@ -90,9 +91,9 @@ func (l *loop) claimInBackground(maxJobs, workerCount, recallCount int) {
 	})
 }
 
-// startClaimed starts the jobs that claimInBackground has claimed. Jobs that were recalled since the claim
-// began may rank before the claimed jobs. If there was such a recall, startClaimed returns the claimed jobs
-// to the queue, so that the next claim can choose among all these jobs.
+// startClaimed starts the jobs that claimInBackground has claimed. If the pool has taken jobs back from
+// runners since the claim began, these may rank before the claimed jobs. startClaimed then returns the
+// claimed jobs to the queue, so that the next claim can choose among all of them.
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
@@ -145,8 +146,9 @@ func (l *loop) finishStored(report store.Report, refusalErrs map[queue.Lease]err
 	return lines
 }
 
-// startOnCurrent sends claimed jobs to the runner for new jobs. If allStored is true, all earlier results
-// of attempts are stored, and startOnCurrent sends the pending acknowledgements together with the jobs.
+// startOnCurrent sends claimed jobs to the runner for new jobs. allStored says that the store has recorded
+// all earlier results of attempts. startOnCurrent then sends the pending acknowledgements together with the
+// jobs.
 func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return

@@ -37,10 +37,10 @@ func (p *Pool) awaitStart(ctx context.Context, h *lease) bool {
 	return h.hasStarted()
 }
 
-// TypeInput writes to the terminal of one attempt of a job. attempt is its number, from 1. The result says
-// how many bytes were written and which modes the terminal has. The caller can write the remaining bytes
-// after the job has read some input. ok is false if the attempt does not run, if it has no terminal, or if
-// its runner is not connected. If its runner does not answer, the error names the runner.
+// TypeInput writes data to the terminal of a job, if the attempt with this number (from 1) is running. The
+// result says how many bytes were written and which modes the terminal has. The caller can write the
+// remaining bytes after the job has read some input. ok is false if the attempt does not run, if it has no
+// terminal, or if its runner is not connected. If its runner does not answer, the error names the runner.
 func (p *Pool) TypeInput(ctx context.Context, seq int64, attempt int, data []byte) (t wire.TypeInputReply, ok bool,
 	err error) {
 	h, conn := p.runningAttempt(seq, attempt)
@@ -59,8 +59,8 @@ func (p *Pool) TypeInput(ctx context.Context, seq int64, attempt int, data []byt
 	return t, err == nil, err
 }
 
-// Resize sets the size of the terminal of the attempt of a job with this number. It returns false if the
-// attempt does not run or its runner is not connected.
+// Resize sets the size of a job's terminal, if the attempt with this number is running. It returns false if
+// the attempt does not run or its runner is not connected.
 func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
@@ -70,9 +70,8 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	return true
 }
 
-// runningAttempt returns the lease of the attempt of a job with this number, and the connection to its
-// runner. Both are nil if the attempt does not run. Only the connection is nil if the runner is not
-// connected.
+// runningAttempt returns the lease of a job and the connection to its runner, if the attempt with this number
+// is running. Otherwise both are nil. Only the connection is nil if the runner is not connected.
 func (p *Pool) runningAttempt(seq int64, attempt int) (*lease, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

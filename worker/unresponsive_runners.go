@@ -21,13 +21,14 @@ import (
 const (
 	livenessTimeout  = 2 * time.Second // time limit for the answer to a liveness check
 	livenessInterval = time.Second     // time between two liveness checks while a caller waits
-	// startDeadlineMargin is the time from the start deadline of a job to the check whether an unresponsive
-	// runner has started it.
+	// startDeadlineMargin is how long after the start deadline of a job the pool checks whether an
+	// unresponsive runner has started the job.
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool must check a runner that sends no message for a while.
-// This is true for runners that have jobs or are unresponsive. See docs/decisions/0055.
+// needsLivenessCheckLocked reports whether the pool must check that a runner is alive when the runner has
+// sent no message for a while. This is true for runners that have jobs or are unresponsive. See
+// docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }
@@ -67,10 +68,10 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// returnExpired handles leases whose start deadlines have passed. Their runner, at the given location, is
-// unresponsive or disconnected. returnExpired returns to the queue the jobs that have not started. The runner
-// checks the deadlines too, so it cannot start these jobs later. returnExpired keeps the leases of jobs that
-// the runner may have started, since their results may still arrive.
+// returnExpired handles leases whose start deadlines have passed, and whose runner, at the given location, is
+// unresponsive or disconnected. It returns the jobs that have not started to the queue. This is safe, because
+// the runner refuses to start a job after its start deadline. returnExpired keeps the leases of jobs that the
+// runner may have started, since their results may still arrive.
 func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 	leases := make([]wire.Lease, len(expired))
 	for i, h := range expired {
@@ -104,7 +105,8 @@ func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 }
 
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
-// location. It returns true if the list is complete and not empty, and no runner in it was found dead.
+// location. complete is true if dirs contains all of them, at least one, and none of these runners was found
+// dead.
 func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, complete bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
@@ -178,8 +180,8 @@ func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 		RunnerText(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
 }
 
-// RunnerText returns a text that names a runner in messages. pid 0 means that the pid is unknown, because
-// the runner was never connected.
+// RunnerText returns the words with which messages name a runner. pid 0 means that the pid is unknown,
+// because the service has never been connected to the runner.
 func RunnerText(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"

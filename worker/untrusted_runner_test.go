@@ -11,8 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// If a runner sends frames about a lease that another runner has, these frames change nothing, and a Result
-// frame is not acknowledged. So an account whose runner was used in the past cannot end jobs of other accounts.
+// If a runner sends frames about a job that another runner has, these frames change nothing, and a Result
+// frame is not acknowledged. So an account whose runner was used in the past cannot end jobs of other
+// accounts.
 func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)

@@ -21,7 +21,7 @@ import (
 // a process that takes jobs from the queue.
 type program struct {
 	name        string
-	nodeCommand []string // nil means this test program, with name as its role
+	nodeCommand []string // nil means this test program; the value of roleVariable is then name
 	fillCommand []string
 }
 
@@ -36,8 +36,8 @@ var programs = []program{
 	{name: "pg-boss", nodeCommand: []string{"node", "boss.mjs"}, fillCommand: []string{"node", "boss.mjs", "fill"}},
 }
 
-// buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue. name is the
-// name of the node or the number of jobs to enqueue.
+// buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue. The
+// last parameter is the name of the node or the number of jobs to enqueue.
 func (p program) buildCommand(fillsQueue bool, url, name string) *exec.Cmd {
 	argv, role := p.nodeCommand, p.name
 	if fillsQueue {
@@ -121,8 +121,8 @@ func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Dura
 	return last.Sub(began)
 }
 
-// TestCompareWithOthers measures how fast one, two and four nodes empty each queue. The queues take turns on
-// the same server, which stores durably.
+// TestCompareWithOthers measures how fast one, two and four nodes empty each queue. All queues use the same
+// PostgreSQL server, one after another. The server stores every commit durably.
 func TestCompareWithOthers(t *testing.T) {
 	jobs, rounds := numberFromEnv("QUEUECTL_BENCH_JOBS", 60_000), numberFromEnv("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
@@ -133,7 +133,7 @@ func TestCompareWithOthers(t *testing.T) {
 	for round := range rounds {
 		for _, nodes := range nodeCounts() {
 			for i := range programs {
-				p := programs[(i+round)%len(programs)] // each round begins with a different program
+				p := programs[(i+round)%len(programs)] // each round begins with a different queue
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 					continue
 				}
@@ -171,7 +171,7 @@ func numberFromEnv(name string, defaultValue int) int {
 	return defaultValue
 }
 
-// nodeCounts returns the numbers of nodes for which to measure.
+// nodeCounts returns the numbers of nodes to measure with, for example 1, 2 and 4.
 func nodeCounts() (counts []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
@@ -180,8 +180,8 @@ func nodeCounts() (counts []int) {
 	return counts
 }
 
-// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, while more and more jobs wait. Before
-// each measurement, the node ends 1,000 other jobs.
+// TestDepth measures how fast a node claims and ends 20,000 jobs while 1,000, 100,000 and 1,000,000 jobs wait.
+// It does so in steps of 1,000 jobs and refills the queue after each step. The first step is not measured.
 func TestDepth(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.Remove()
@@ -210,8 +210,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// startRepeatNode starts a node. The returned function lets the node end a number of jobs and returns how long that
-// took. If the number is 0, the function ends the node.
+// startRepeatNode starts a node. The returned function makes the node end a number of jobs and returns how long
+// that took. The number 0 stops the node.
 func startRepeatNode(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.startNode(t, url, "")
@@ -245,8 +245,8 @@ func fillQueue(t *testing.T, p program, url string, jobs int) {
 	}
 }
 
-// multiplyJobRows copies the row of the first job until the table has the given number of rows, as if all these jobs
-// had been enqueued.
+// multiplyJobRows copies the row of the first job until the table of jobs has totalRows rows. This is faster
+// than enqueueing the jobs.
 func multiplyJobRows(t *testing.T, url string, totalRows int) {
 	t.Helper()
 	columns := pgserver.Query(t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute
@@ -263,7 +263,7 @@ func multiplyJobRows(t *testing.T, url string, totalRows int) {
 	pgserver.Query(t, url, "CHECKPOINT")
 }
 
-// TestWakeUp measures how soon a node that is waiting for a job claims a job that another node enqueues.
+// TestWakeUp measures how soon a waiting node claims a job that another node enqueues.
 func TestWakeUp(t *testing.T) {
 	server := pgserver.New(t)
 	defer server.Remove()
@@ -287,7 +287,7 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		// After this pause, node b waits for a job, and both nodes know all earlier changes.
+		// After this pause, node b waits for a job, and both nodes know all earlier changes of the queue.
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
 		if err := enqueueJobs(t.Context(), a, 1); err != nil {

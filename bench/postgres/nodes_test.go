@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/postgres"
 )
 
-// These environment variables make this test program a node, that is, a process that takes jobs from a queue,
-// and configure the node.
+// If roleVariable is set, this test program fills a queue or runs as a node, that is, a process that takes jobs
+// from a queue. The other environment variables configure it.
 const (
 	roleVariable = "QUEUECTL_BENCH_ROLE"
 	urlVariable  = "QUEUECTL_BENCH_URL"
@@ -42,15 +42,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles contains the functions of the processes that the test starts, by the value of roleVariable. A node
-// prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs have ended
-// and are stored in the database. It runs until it is killed.
+// roles maps a value of roleVariable to the function that such a process runs. A node prints "ready" and begins
+// when it reads a line. Every few milliseconds, it prints how many jobs it has ended and stored as ended.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
 	"river": riverNode, "river-fill": fillRiver,
 }
 
-// awaitStart prints that the node is ready, and waits for a line on standard input.
+// awaitStart prints "ready" and waits for a line on standard input.
 func awaitStart() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
@@ -73,8 +72,8 @@ func jobCountFromEnv() int {
 	return n
 }
 
-// jobsPerClaim is the number of jobs that a node claims with one request. Nodes of graphile-worker and pg-boss claim
-// the same number, and nodes of River twice as many.
+// jobsPerClaim is the number of jobs that a node claims with one request. It is the same for queuectl,
+// graphile-worker and pg-boss, and twice as high for River.
 var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
 
 // openStore opens the queue as a node with the given name.
@@ -114,8 +113,8 @@ func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	return err
 }
 
-// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no time. It stores
-// an attempt and an event for each job.
+// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no time. For each
+// job, it stores an attempt and an event, as the service does.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := openStore(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
@@ -149,7 +148,7 @@ func queuectlRepeatNode(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// endJobs claims jobs and ends them, and counts them in endedJobs. It returns when the number has reached targetCount.
+// endJobs claims jobs and ends them. It counts them in endedJobs and returns when endedJobs is targetCount.
 func endJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
 	report, left := store.Report{}, targetCount
 	for {
@@ -221,8 +220,8 @@ func fillRiver(ctx context.Context, url string) error {
 	return nil
 }
 
-// riverNode is a client of River with the settings of River's own benchmark. It waits only
-// 2 ms between two claims. Each claim takes up to one job for each of the client's workers.
+// riverNode is a client of River with the settings of River's own benchmark: a pause of 2 ms between two
+// claims, and claims of up to one job for each worker of the client.
 func riverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenLog redirects log and standard error to the file at path, each time the process gets SIGHUP. The service sends
-// SIGHUP after the old file was moved and a new file exists. If path is "", reopenLog changes nothing.
+// reopenLog redirects log and standard error to the file at path each time the process receives SIGHUP. The
+// service sends SIGHUP after log rotation has moved the old file and a new file exists. If path is "",
+// reopenLog changes nothing.
 func reopenLog(log *os.File, path string) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)

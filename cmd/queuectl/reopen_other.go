@@ -4,5 +4,6 @@ package main
 
 import "os"
 
-// reopenLog does nothing. On Windows an open file cannot be moved, and on other systems queuectl runs no jobs.
+// reopenLog does nothing. On Windows an open log cannot be moved for rotation, and on other systems queuectl
+// runs no jobs.
 func reopenLog(*os.File, string) {}

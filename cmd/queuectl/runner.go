@@ -45,7 +45,8 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case r.launcherAccount != "":
 				return runLauncher(cmd.Context(), a.Dir, r.launcherAccount, r.policyFile, log)
 			case r.isWatchdog:
-				// Ignore signals, because the watchdog ends when its runner ends.
+				// Ignore signals. The watchdog must outlive its runner to kill the jobs, and it exits after the
+				// runner has ended.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return launcher.RunWatchdog(a.Dir)
 			}
@@ -76,14 +77,15 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err := process.Prepare(); err != nil {
 		return err
 	}
-	// Do not end on Ctrl-C in a terminal or on SIGHUP. On Linux, reopenLog also receives SIGHUP.
+	// Do not end on Ctrl-C in a terminal or on SIGHUP. On Linux, SIGHUP makes reopenLog reopen the log.
 	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{os.Interrupt}, cli.ReloadSignals...)...)
 	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
 	own := launcher.RunnerSettings{RunnersDir: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
-	// refuse reports a failed start to the service. It does nothing if the service did not send a request.
+	// refuse reports a failed start to the service. It does nothing if the runner was started without a spawn
+	// request.
 	refuse := func(error) {}
 	if r.readsRequest {
 		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")
@@ -127,15 +129,15 @@ func warnNoCgroups(log *slog.Logger, cause error) {
 	}
 }
 
-// stopQueryTimeout bounds how long stopRunners waits until systemd says whether the unit is being stopped. It
-// may be long, because this process has nothing else to do.
+// stopQueryTimeout bounds how long stopRunners waits for systemd to say whether the service's unit is being
+// stopped.
 const stopQueryTimeout = 10 * time.Second
 
 // runnersStopTimeout bounds how long stopRunners waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
 
-// stopRunners stops the runners that run as root, if systemd is stopping the service's unit and will not
-// restart it. systemd executes `queuectl runner --stop` each time the service has ended, even after a crash.
+// stopRunners stops the runners that run as root, unless systemd is going to restart the service. systemd calls
+// `queuectl runner --stop` each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
 		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -146,8 +148,8 @@ func stopRunners(unit string) error {
 	return nil
 }
 
-// runLauncher starts runners as root on a machine without systemd, until ctx ends. The service's account is given
-// as UID:GID.
+// runLauncher starts runners as root on a machine without systemd, until ctx ends. serviceAccount has the form
+// UID:GID.
 func runLauncher(ctx context.Context, dir, serviceAccount, policyFile string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(serviceAccount, ":")
 	u, err1 := strconv.Atoi(uid)
@@ -159,7 +161,7 @@ func runLauncher(ctx context.Context, dir, serviceAccount, policyFile string, lo
 	if err != nil {
 		return err
 	}
-	// Ignore signals, because the launcher ends when its service ends.
+	// Ignore signals, because the launcher exits after its service has ended.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 	return launcher.RunLauncher(ctx, []string{self, "runner"}, dir, policyFile, u, g, log)
 }

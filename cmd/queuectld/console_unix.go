@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// detachConsole does nothing, because this system creates no console for a process.
+// detachConsole does nothing, because only Windows creates a console for a process.
 func detachConsole() {}
 
 // stopContext returns a context that ends when the service receives a stop signal.

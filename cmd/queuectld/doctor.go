@@ -35,7 +35,7 @@ for consistency, using a copy of the database.`,
 	return cmd
 }
 
-// printDiagnosis prints a diagnosis. It sets the exit code to 1 if a check fails.
+// printDiagnosis prints the result of `queuectl doctor`. It sets the exit code to 1 if a check fails.
 func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
 	found, err := a.requestDiagnosis(ctx, verify)
 	a.ShowProgress("")
@@ -62,8 +62,8 @@ func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
 	return nil
 }
 
-// requestDiagnosis requests a diagnosis from the service. If the service does not run, requestDiagnosis examines
-// the files in the service's directory.
+// requestDiagnosis requests a diagnosis from the service. If the service does not run, requestDiagnosis itself
+// examines the files in the service's directory.
 func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
@@ -77,7 +77,7 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 		}
 		startCommand := t.StartCommand
 		if t.IsUserService {
-			// Suggest `queuectl enqueue`, because this command starts the user's own service if it does not run.
+			// Suggest `queuectl enqueue`, because this command starts the user's own service.
 			startCommand = "queuectl enqueue true"
 		}
 		return service.Examine(p, t.StartCommand, startCommand, verify)
@@ -97,8 +97,8 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 	return a.addClientFindings(ctx, c, found)
 }
 
-// addClientFindings adds findings about this program. They say whether its version differs from that of the
-// service, and whether a user's own service ends at logout.
+// addClientFindings adds what only the client can check: whether its version differs from that of the service,
+// and whether a user's own service ends at logout.
 func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosis control.Diagnosis) (control.Diagnosis,
 	error) {
 	st, err := c.Status(ctx, control.NoParams{})

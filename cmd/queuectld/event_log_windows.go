@@ -19,22 +19,22 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
-// In each eventWindow, at most maxEventsPerWindow events of at most maxEventBytes bytes are written to the event log.
-// All programs share the event log, so a flood of warnings must not fill it.
+// At most maxEventsPerWindow events are written to the event log in each eventWindow, and each event has at
+// most maxEventBytes bytes. All programs share the event log, so a flood of warnings must not fill it.
 const (
 	maxEventsPerWindow = 100
 	eventWindow        = time.Minute
 	maxEventBytes      = 8 << 10
 )
 
-// eventHandler is a slog.Handler for the event log of Windows. It reports the start and the end of
-// the service, and its warnings and errors. The methods may be called concurrently.
+// eventHandler is a slog.Handler for the event log of Windows. It writes the start and the end of the service,
+// and its warnings and errors. Its methods may be called concurrently.
 type eventHandler struct {
 	formatter slog.Handler // formats a record and writes it to log.line
 	log       *eventLog
 }
 
-// eventLog is the state that the handlers of one event log share.
+// eventLog is the shared state of all handlers that WithAttrs and WithGroup derive from one handler.
 type eventLog struct {
 	mu            sync.Mutex
 	writeEvent    func(eventType uint16, text string) error // writes an event; called while mu is held
@@ -44,9 +44,9 @@ type eventLog struct {
 	windowEnd     time.Time                                 // end of the current window; guarded by mu
 }
 
-// openEventLog returns a handler for the event log. The installation of the service has added the source of its
-// events. The handler opens the log at the first event, because at boot the service may start before the event
-// log.
+// openEventLog returns a handler for the event log. It opens the log at the first event instead of now, because
+// at boot the service may start before the event log. The events use the source that the installation has
+// added.
 func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {
@@ -71,12 +71,12 @@ func newEventHandler(writeEvent func(kind uint16, text string) error) *eventHand
 	return &eventHandler{formatter: logs.NewUntimed(&shared.lineBuffer, slog.LevelWarn), log: shared}
 }
 
-// Enabled reports whether records of the level are reported.
+// Enabled reports whether records of this level are written to the event log.
 func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return e.formatter.Enabled(ctx, l)
 }
 
-// Handle reports a record.
+// Handle writes a record to the event log.
 func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
@@ -101,12 +101,12 @@ func (e *eventHandler) WithGroup(name string) slog.Handler {
 	return &eventHandler{e.formatter.WithGroup(name), e.log}
 }
 
-// reportStart reports that the service has started.
+// reportStart writes an event: the service has started.
 func (e *eventHandler) reportStart() {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// reportEnd reports that the service has ended, and its error if there is one.
+// reportEnd writes an event: the service has ended. The event contains err if err is not nil.
 func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
 		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
@@ -116,16 +116,17 @@ func (e *eventHandler) reportEnd(err error) {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
 }
 
-// reportNow reports an event even if the limit is reached.
+// reportNow writes an event even if maxEventsPerWindow is reached.
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Report the omitted events here, because the process may end before the timer of reportLimited expires.
+	// Write the number of omitted events now, because the process may end before the timer of reportLimited
+	// does it.
 	e.log.reportOmitted()
 	e.log.writeEvent(kind, fitEvent(text))
 }
 
-// reportLimited reports an event, or counts it if the limit is reached. The caller holds mu.
+// reportLimited writes an event, or counts it as omitted if maxEventsPerWindow is reached. The caller holds mu.
 func (l *eventLog) reportLimited(kind uint16, text string) error {
 	if now := time.Now(); now.After(l.windowEnd) {
 		l.reportOmitted()
@@ -145,7 +146,7 @@ func (l *eventLog) reportLimited(kind uint16, text string) error {
 	return l.writeEvent(kind, fitEvent(text))
 }
 
-// reportOmitted reports how many events were omitted, if there are any. The caller holds mu.
+// reportOmitted writes an event with the number of omitted events, if there are any. The caller holds mu.
 func (l *eventLog) reportOmitted() {
 	if l.omittedCount > 0 {
 		l.writeEvent(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+

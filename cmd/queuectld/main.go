@@ -1,5 +1,5 @@
 // Command queuectld is the service, the long-lived process that owns the queue. It also implements the commands
-// that would make queuectl large. Users call queuectl, which executes queuectld when necessary.
+// that need large libraries. Users call queuectl, which executes queuectld for these commands.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// app is the command line with the additional commands of this program.
+// app is the command line of queuectl with the additional commands of queuectld.
 // See docs/decisions/0079.
 type app struct{ *cli.App }
 
@@ -57,12 +57,12 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: admin.EventsVerb},
 }
 
-// eachTOMLJob passes every job of a TOML file to a function.
+// eachTOMLJob calls handleJob with each job in a TOML file.
 func eachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line int) error) error {
 	return input.EachTOMLJob(tomlfile.ParseTables, fileName, in, handleJob)
 }
 
-// withApp converts a function that takes an *app to the type of Verb.Build, whose functions take a *cli.App.
+// withApp adapts a function that takes an *app to Verb.Build, which takes a *cli.App.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
@@ -76,7 +76,7 @@ func main() {
 		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadZone: zone.FromTZ})
 }
 
-// openOffline returns a client that reads the queue's files in a directory while no service runs.
+// openOffline returns a client that reads the queue's files directly. It is for use while no service runs.
 func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
 	return service.OpenOffline(ctx, service.Options{Paths: config.PathsIn(dir), Version: cli.Version, LogFile: c.Stderr})
 }

@@ -115,8 +115,9 @@ func describeFlag(f *pflag.Flag) (syntax, description string) {
 	return syntax, description
 }
 
-// writeManPages writes the manual page of a command and of each of its subcommands. It does not use cobra's page
-// writer, whose imports would make each start of the program a tenth slower.
+// writeManPages writes the manual page of a command and of each of its subcommands. It does not use the page
+// writer of cobra, because the packages that the page writer imports would make each start of queuectld 10 %
+// slower.
 func writeManPages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
@@ -194,7 +195,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// groupsAndFilesSection is the section of the first manual page about groups and files.
+// groupsAndFilesSection is the section about groups and files in the manual page of queuectl itself.
 //
 //go:embed man_groups_and_files.roff
 var groupsAndFilesSection string

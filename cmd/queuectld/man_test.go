@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// The manual pages show today's date, or the date in SOURCE_DATE_EPOCH.
+// The manual pages show the date in SOURCE_DATE_EPOCH or, if that is not set, today's date.
 func TestManualPageDate(t *testing.T) {
 	now := time.Date(2026, 12, 24, 23, 0, 0, 0, time.UTC)
 	for env, want := range map[string]string{"": "2026-12-24", "86400": "1970-01-02"} {
@@ -24,7 +24,7 @@ func TestManualPageDate(t *testing.T) {
 	}
 }
 
-// `queuectl man` creates the directory for the pages, and its parents, if they are missing.
+// `queuectl man` creates the directory for the pages, including missing parent directories.
 func TestManMakesItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "share", "man", "man1")
 	cmd := manVerb(&app{new(cli.App)})

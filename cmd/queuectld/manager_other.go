@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// addServiceFlag adds no flag. Only on Windows must a service report to its service manager.
+// addServiceFlag adds no flag. Only Windows starts `queuectl serve` with the flag --service.
 func addServiceFlag(*pflag.FlagSet, *bool) {}
 
-// runByServiceManager calls serve directly; only Windows needs a handler.
+// runByServiceManager calls serve directly. Only Windows has a service manager that the service must report to.
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	return serve(ctx, nil)
 }

@@ -36,29 +36,30 @@ func runByServiceManager(ctx context.Context, serve func(context.Context, *manag
 	return err
 }
 
-// serviceHandler implements svc.Handler: it answers the service manager while the service runs.
+// serviceHandler implements svc.Handler: it runs the service and answers the requests of the service manager.
 type serviceHandler struct {
 	ctx         context.Context
 	serve       func(context.Context, *manager) error
 	eventLogger *eventHandler
 }
 
-// A starting service reports its progress every checkpointInterval. A stopping service reports its progress at
-// each call of ExtendStopTimeout. waitHint is how long the service manager should wait for the next report.
+// The service manager assumes that a starting or stopping service hangs unless the service reports progress
+// within waitHint. A starting service reports progress every checkpointInterval. A stopping service reports
+// progress at each call of ExtendStopTimeout.
 const (
 	checkpointInterval = 3 * time.Second
 	waitHint           = 40 * time.Second
 )
 
-// stopControls are the requests that a starting service accepts. acceptedControls are those that a
-// running service accepts.
+// stopControls are the requests that a service accepts while it starts. acceptedControls are the requests that
+// it accepts while it runs.
 const (
 	stopControls     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
 	acceptedControls = stopControls | svc.AcceptParamChange
 )
 
-// Execute runs the service until the service manager stops it or the service ends by itself. It reports
-// each change of the service's state.
+// Execute runs the service until the service manager stops it or the service ends by itself. It reports each
+// change of the service's state to the service manager.
 func (h *serviceHandler) Execute(
 	_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status,
 ) (isServiceSpecific bool, exitCode uint32) {
@@ -84,14 +85,14 @@ func (h *serviceHandler) Execute(
 	for {
 		select {
 		case <-starts.C:
-			// Report progress again and again, because a start may take long: the database may be large, or the
-			// disk full.
+			// Report progress regularly. A start takes long if the database is large or the disk is full.
 			if status.lastStatus.State == svc.StartPending {
 				status.reportState(svc.StartPending)
 			}
 		case <-listening:
 			starts.Stop()
-			// The state is not StartPending if the service manager requested a stop during the start.
+			// If the service manager requested a stop during the start, the state is StopPending. Do not report
+			// Running then.
 			if status.lastStatus.State == svc.StartPending {
 				status.reportState(svc.Running)
 				h.eventLogger.reportStart()
@@ -124,7 +125,7 @@ type statusReporter struct {
 	lastStatus svc.Status // the last reported status
 }
 
-// reportState reports a state to the service manager. If the service is already in this state, reportState reports
+// reportState reports a state to the service manager. If it has already reported this state, the report says
 // that the start or stop makes progress.
 func (r *statusReporter) reportState(state svc.State) {
 	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(waitHint.Milliseconds())}
@@ -141,7 +142,7 @@ func (r *statusReporter) reportState(state svc.State) {
 	r.statuses <- next
 }
 
-// installerVerbs returns the subcommands of `queuectl service` that only installers use.
+// installerVerbs returns the hidden subcommands of `queuectl service` that installers call.
 func (a *app) installerVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{

@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// fakeServiceManager fakes the service manager of Windows with a fake clock. It sends requests to the service
-// and records the states that the service reports.
+// fakeServiceManager simulates the service manager of Windows with a fake clock. It sends requests to the
+// service and records the states that the service reports.
 type fakeServiceManager struct {
 	requests        chan svc.ChangeRequest
 	statuses        []svc.Status
@@ -33,8 +33,8 @@ type fakeServiceManager struct {
 	exitCode        uint32 // second result of Execute
 }
 
-// runHandler runs a service under the fake service manager until the service ends. The last argument sends
-// requests as the manager.
+// runHandler runs a service under the fake service manager until the service ends. sendRequests plays the role
+// of the manager.
 func runHandler(t *testing.T, runService func(context.Context, *manager) error,
 	sendRequests func(*fakeServiceManager)) *fakeServiceManager {
 	s := &fakeServiceManager{requests: make(chan svc.ChangeRequest)}
@@ -70,8 +70,8 @@ func (s *fakeServiceManager) send(c svc.Cmd) {
 
 func (s *fakeServiceManager) lastStatus() svc.Status { return s.statuses[len(s.statuses)-1] }
 
-// A service reports progress while it starts, and reports that it is running when its pipe accepts
-// clients. While it stops, it reports progress again. It answers queries for its state.
+// A service reports progress while it starts and while it stops. It reports that it runs when clients can
+// connect to its pipe. It answers when the service manager asks for its state.
 func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
@@ -137,8 +137,7 @@ func TestManagedService(t *testing.T) {
 	}
 }
 
-// If the service manager stops a service while it is starting, the service ends and is never
-// reported as running.
+// A service that the service manager stops during its start ends, and is never reported as running.
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := runHandler(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
@@ -157,8 +156,8 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	}
 }
 
-// A service that fails reports its exit code. A service that is stopped through its pipe reports to
-// the service manager that it is stopping.
+// A service that fails reports its exit code to the service manager. A service that a client stops through its
+// pipe reports to the service manager that it is stopping.
 func TestManagedServiceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -192,8 +191,8 @@ type panickyService struct{ context.Context }
 
 func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 
-// A service that crashes under the service manager writes the reason to its log, because it has no
-// other output.
+// A service that crashes under the service manager writes the crash report to its log, because it has no other
+// output.
 func TestCrashIsInTheLog(t *testing.T) {
 	const crashVariable = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(crashVariable); dir != "" {
@@ -214,7 +213,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 	}
 }
 
-// Outside the service manager, `queuectl serve --service` returns an error that names the right command.
+// If a user calls `queuectl serve --service`, the error names the command that starts the service.
 func TestServiceByHand(t *testing.T) {
 	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
 		t.Error("the service is running")

@@ -49,8 +49,8 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces a file with the metrics. If the service does not answer, the new file reports
-// the service as unhealthy. If the old file were kept, it would report a stopped service as healthy.
+// writeTextfile replaces a file with the current metrics. If the service does not answer, the new file reports
+// the service as unhealthy, because the old file could report a stopped service as healthy.
 func writeTextfile(ctx context.Context, a *app, file string) error {
 	text, err := gatherMetrics(ctx, a)
 	if err != nil {
@@ -71,8 +71,8 @@ func gatherMetrics(ctx context.Context, a *app) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// replaceFile replaces a file in one step, so that readers see either the old or the new text. Other
-// users may read the file.
+// replaceFile replaces a file in one step, so that a reader sees either the old or the new text. All users may
+// read the file.
 func replaceFile(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target // replace the target of a symbolic link, and keep the link itself

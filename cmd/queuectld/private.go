@@ -11,14 +11,15 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs, in this process, the service of one `queuectl run --private`. It calls onReady when
-// the service accepts requests.
+// servePrivate runs the service for one `queuectl run --private`, in the process that calls it. It calls
+// onReady when the service accepts requests.
 func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
 	}
-	// Never remove ended jobs by age, because the next `queuectl run` of the same job list would run them again.
+	// Never remove old ended jobs, because the next `queuectl run` of the same job list would run their
+	// commands again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.Flags[key] = "never"
 	}
@@ -30,7 +31,7 @@ func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 		return err
 	}
 	o.LogFile, o.LogIsTerminal, o.StartedOnDemand = log, false, true
-	o.AllowSlowReaders = true // the program that reads the jobs' output may pause, so do not disconnect slow readers
+	o.AllowSlowReaders = true // the program that reads the jobs' output may pause; do not disconnect it
 	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}

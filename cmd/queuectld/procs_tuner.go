@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// singleProcessorDelay is the time without overlapping requests after which the service returns to one
-// processor.
+// singleProcessorDelay is how long requests must not overlap before GOMAXPROCS returns to 1.
 const singleProcessorDelay = time.Second
 
 // procsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
-// With more than one processor, each goroutine that is woken also wakes a thread to search for more work. That
-// costs a twentieth of the processor time while the service runs many short jobs. With only one processor, a
-// thread that waits for the disk keeps all other goroutines from preparing the next commit.
+// With more than one processor, each goroutine that is woken also wakes a thread that searches for more work.
+// That costs 5 % of the processor time while the service runs many short jobs. With only one processor, no
+// goroutine can prepare the next commit while a thread waits for the disk. So procsTuner uses more than one
+// only while requests overlap.
 type procsTuner struct {
 	setProcs           func(n int) // sets GOMAXPROCS
 	maxProcs           int         // value of GOMAXPROCS while requests overlap
@@ -49,7 +49,8 @@ func (p *procsTuner) raiseProcs() {
 	}
 }
 
-// lowerProcsIfIdle sets GOMAXPROCS to 1. If requests have overlapped since its last run, it runs again later instead.
+// lowerProcsIfIdle sets GOMAXPROCS to 1. If requests have overlapped since the last run of lowerProcsIfIdle, it
+// instead runs again after singleProcessorDelay.
 func (p *procsTuner) lowerProcsIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,28 +62,29 @@ func (p *procsTuner) lowerProcsIfIdle() {
 	p.setProcs(1)
 }
 
-// The memory limit of the garbage collector is heapLimit or, if that is more, the size of the live memory plus
-// heapHeadroom. Both constants are in bytes.
+// The memory limit of the garbage collector is the live memory plus heapHeadroom, but at least heapLimit. Both
+// constants are in bytes.
 const (
 	heapLimit    = 64 << 20
 	heapHeadroom = heapLimit / 2
 )
 
-// tuneGC makes the garbage collector run rarely. The heap of a service is only a few MB, so short jobs would
-// cause a collection each second. A memory limit bounds the heap when requests are large or many browsers are
-// connected. With a limit near the size of the live heap, the collector would run continuously. So tuneGC
-// adjusts the limit after each collection.
+// tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with the default
+// of Go short jobs would cause a collection each second. A memory limit keeps the heap small when requests are
+// large or many browsers are connected. The limit follows the live heap: a fixed limit near its size would make
+// the collector run continuously.
 // See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)
 	adjustMemoryLimit(new(gcSentinel))
 }
 
-// gcSentinel is an object without references. Its finalizer runs after each garbage collection. It has
-// 16 bytes, because Go may never run the finalizer of a smaller object.
+// gcSentinel is an object whose finalizer runs after each garbage collection. It has 16 bytes, because Go may
+// never run the finalizer of a smaller object.
 type gcSentinel [16]byte
 
-// adjustMemoryLimit sets the memory limit. It runs again after the next collection, as the finalizer of c.
+// adjustMemoryLimit sets the memory limit for the current size of the live heap. As the finalizer of c, it runs
+// again after the next garbage collection.
 func adjustMemoryLimit(c *gcSentinel) {
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

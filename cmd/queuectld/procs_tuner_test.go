@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// GOMAXPROCS rises when requests overlap, and stays high while they do. It falls when requests have not
-// overlapped for singleProcessorDelay.
+// GOMAXPROCS is high while requests overlap. It falls to 1 when no requests have overlapped for
+// singleProcessorDelay.
 func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
@@ -32,7 +32,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	})
 }
 
-// The memory limit is always above the size of the live heap, but not much higher than necessary.
+// The memory limit follows the size of the live heap: it is always above that size, but not much.
 func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)

@@ -73,13 +73,13 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
-// serviceRestart restarts a service, whether or not it is registered.
+// serviceRestart restarts a service. The service may be registered with the service manager or not.
 func (a *app) serviceRestart(ctx context.Context, ownService bool) error {
 	return a.startOrRestart(ctx, ownService, "restarted", a.restartUnregistered, func(r *install.Service) error {
 		c := control.NewClient(r.Paths.Socket)
 		defer c.Close()
-		// Before a running service is stopped, check that it could start again. If no service runs, a failed
-		// start does no harm.
+		// Before a running service is stopped, check that it could start again. If no service answers, skip the
+		// check: a failed start then makes nothing worse.
 		if c.Connect(ctx) == nil {
 			if err := checkRestart(ctx, c, r.Paths.SettingsFile, nil); err != nil {
 				return err
@@ -89,7 +89,8 @@ func (a *app) serviceRestart(ctx context.Context, ownService bool) error {
 	})
 }
 
-// restartUnregistered restarts an unregistered service in the background, or starts it if it does not run.
+// restartUnregistered restarts a service without a service manager, in the background. If the service does not
+// run, restartUnregistered starts it.
 func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
@@ -105,7 +106,8 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	return a.startUnregistered(ctx, t)
 }
 
-// ownOrSystemService returns the user's own service or the system's service, whether or not it is registered.
+// ownOrSystemService returns the user's own service or the system's service. The service need not be
+// registered.
 func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
 	o := install.Options{User: ownService, Paths: config.SystemPaths()}
 	var err error
@@ -127,8 +129,8 @@ func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
 	return install.New(o)
 }
 
-// directControl returns functions that act on the service with these paths without a service manager: they start,
-// stop and query it.
+// directControl returns functions that start, stop and query the service with these paths through its socket
+// and its process, without a service manager.
 func (a *app) directControl(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
@@ -150,9 +152,9 @@ func (a *app) directControl(paths config.Paths) install.DirectControl {
 	}
 }
 
-// registeredService returns the registered service that a command acts on, which is the service that the client
-// would choose. If that service is not registered, registeredService returns nil, and the command talks to the
-// service through its socket. With --user, a missing registration is an error.
+// registeredService returns the service that a command acts on, if that service is registered with the service
+// manager. Otherwise it returns nil, and the command uses the service's socket instead. With --user, a missing
+// registration is an error.
 func (a *app) registeredService(ownService bool) (*install.Service, error) {
 	if ownService {
 		r, err := a.ownOrSystemService(true)
@@ -167,13 +169,13 @@ func (a *app) registeredService(ownService bool) (*install.Service, error) {
 	}
 	r, err := a.ownOrSystemService(t.IsUserService)
 	if err != nil || !r.IsRegistered() {
-		return nil, nil // ignore the error, because on an unsupported system no service is registered
+		return nil, nil // ignore the error: on a system without a supported service manager, no service is registered
 	}
 	return r, nil
 }
 
-// serviceInstall registers the service. If the user's own service runs in the background,
-// serviceInstall first stops it, and the new service adopts its jobs.
+// serviceInstall registers the service with the service manager. If the user's own service runs in the
+// background, serviceInstall first stops it, and the registered service takes over its jobs.
 func (a *app) serviceInstall(ownService bool) error {
 	if ownService {
 		p, err := config.UserPaths()
@@ -226,9 +228,9 @@ func (a *app) serviceUninstall(ownService bool) error {
 	return nil
 }
 
-// checkRestart returns an error if a running service could not start again with the settings in its file and in
-// the given environment. It also makes the service reload the file, so that the service validates it. If the
-// caller may not read the file or may not reload the service, checkRestart skips that part of the check.
+// checkRestart returns an error if a running service could not start again with its settings file and the given
+// environment. It also makes the service reload and validate the file. If the caller may not read the file or
+// may not reload the service, checkRestart skips that part of the check.
 func checkRestart(ctx context.Context, c *control.Client, settingsPath string, environ []string) error {
 	file, err := tomlfile.Read(settingsPath, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -250,8 +252,8 @@ func checkRestart(ctx context.Context, c *control.Client, settingsPath string, e
 		"fix them, and check the file with: queuectl config validate %s", err, settingsPath)
 }
 
-// restartArgs returns the arguments with which a running service can be started again: with the same
-// settings file and the same number of workers.
+// restartArgs returns the arguments that start a running service again with the same settings file and the same
+// number of workers.
 func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
@@ -272,7 +274,8 @@ func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]
 	return serveArgs, nil
 }
 
-// startUnregistered starts an unregistered service in the background, unless the service is running.
+// startUnregistered starts a service in the background, without a service manager, unless the service already
+// runs.
 func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	started, err := a.startIfStopped(ctx, t)
 	if err != nil {
@@ -285,8 +288,8 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	return a.PrintResult(map[string]any{"started": started}, "%s", text)
 }
 
-// startIfStopped starts a service in the background, and waits until it answers. It starts nothing if the service is
-// running.
+// startIfStopped starts a service in the background and waits until it answers, unless the service already
+// runs.
 func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started bool, err error) {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
@@ -297,9 +300,9 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. It calls onRegistered for a
-// registered service, and onUnregistered for an unregistered service that can start in the background. In all
-// other cases, it calls onRegistered with the system's service. doneWord is "started" or "restarted", for the
+// startOrRestart starts or restarts the service that the client would choose. It calls onRegistered if the
+// service is registered with a service manager, and onUnregistered if the service can start in the background.
+// Otherwise it calls onRegistered with the system's service. doneWord is "started" or "restarted", for the
 // printed message.
 func (a *app) startOrRestart(ctx context.Context, ownService bool, doneWord string,
 	onUnregistered func(context.Context, connect.Target) error, onRegistered func(*install.Service) error) error {
@@ -343,7 +346,7 @@ func (a *app) serviceStop(ctx context.Context, ownService, keepJobs bool) error 
 	return a.PrintResult(map[string]any{"stopped": running}, "service stopped")
 }
 
-// stopRunners stops the runners of a queue whose service does not run.
+// stopRunners stops the runners that a service has left behind.
 func (a *app) stopRunners(runnerDir string) error {
 	places, err := a.Paths()
 	if err != nil {
@@ -417,12 +420,12 @@ func (a *app) stopThroughSocket(ctx context.Context, keepJobs bool) error {
 	return a.PrintResult(got, "service with pid %d stopped", got.PID)
 }
 
-// slowStopAfter is how long a stop may take before warnIfSlow prints what the user is waiting for.
+// slowStopAfter is the time after which warnIfSlow prints a message during a stop.
 const slowStopAfter = time.Second
 
 // warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
-// only on a terminal. It queries the service before the stop, because a connection after the stop could start
-// the service again through its socket unit. Call the returned function when the service has stopped.
+// only on a terminal. It queries the service before the stop, because a later connection could start the
+// service again through its socket unit. The caller calls the returned function when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keepJobs bool) (stopWarning func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobs {
@@ -438,8 +441,9 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keepJobs bool) (sto
 	return time.AfterFunc(slowStopAfter, func() { a.PrintInfo("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until the lock of its state directory is free, so that another service
-// can start. If keepJobs is false, it also waits for the service's runners, and returns an error if they do not end.
+// stopAndWait stops a service and waits until it has released the lock of its state directory, so that another
+// service can start. Unless keepJobs is true, it also waits for the service's runners. It returns an error if
+// they do not end.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobs bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keepJobs})
 	if err != nil {
@@ -456,7 +460,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobs bool)
 	return got, awaitRunnersEnd(ctx, config.PathsIn(got.Dir), got.RunnerDir)
 }
 
-// sleepBetweenPolls waits before the next query of a stopping service's state.
+// sleepBetweenPolls waits a few milliseconds before the caller checks again whether the service has stopped.
 func sleepBetweenPolls(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -467,8 +471,8 @@ func sleepBetweenPolls(ctx context.Context) error {
 	}
 }
 
-// runnersEndTimeout is how long the runners of a service may outlive it. After a normal stop they
-// end within milliseconds.
+// runnersEndTimeout is how long awaitRunnersEnd waits. After a normal stop of the service, its runners end
+// within milliseconds.
 const runnersEndTimeout = 5 * time.Second
 
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are

@@ -27,7 +27,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			file.Close() // the file was opened only to check that it is readable
+			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, total int64) {
 				a.DrawBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying", InBytes: true})

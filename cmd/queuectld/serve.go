@@ -92,8 +92,8 @@ func serveVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveOptions returns the options of the service. The service uses the paths below --dir, or else the user's
-// default paths.
+// serveOptions returns the options of the service. The paths are those in the directory --dir or, without
+// --dir, the user's default paths.
 func (a *app) serveOptions(workers, settingsFile string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
@@ -133,8 +133,8 @@ func (a *app) serveOptions(workers, settingsFile string) (service.Options, error
 	return o, err
 }
 
-// manager is a service manager that has started this process. It stops the service by cancelling the
-// context of serve.
+// manager connects serve to the service manager that has started this process. To stop the service, the service
+// manager cancels the context of serve.
 type manager struct {
 	service.Manager
 	reloadRequests <-chan os.Signal
@@ -155,14 +155,14 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Stderr != os.Stderr {
-			// Close standard error, because it is a second descriptor of the log. It would keep a rotated log
-			// in use.
+			// Close standard error, which is another descriptor of the log file. It would keep a rotated log
+			// open.
 			a.Stderr.Close()
 		}
 		o.LogFile, a.Stderr = log, log
 		// Write crash reports to the log, because the process has no other output.
 		if m != nil {
-			// Ignore an error, because it affects only crash reports.
+			// Ignore an error, because then only crash reports are missing.
 			debug.SetCrashOutput(log, debug.CrashOptions{})
 		}
 		detachConsole()

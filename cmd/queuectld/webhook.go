@@ -22,16 +22,16 @@ import (
 // webhookArg is the argument that makes this program post a webhook.
 const webhookArg = "webhook"
 
-// These constants bound the time of a post, the part of the response that is printed, and the size
-// of the secret file.
+// These constants bound the time of one POST request, the part of the response that is printed, and the size of
+// the file with the secret.
 const (
 	postTimeout        = 30 * time.Second
 	maxAnswerBytes     = 4 << 10 // bytes
 	maxSecretFileBytes = 4 << 10 // bytes
 )
 
-// postWebhook reads a payload and posts it once to the URL in the environment. It prints the response to out and
-// errors to errOut. It returns the exit code, which is 0 if the receiver accepted the webhook.
+// postWebhook reads a payload from in and posts it once to the URL in the environment. It prints the response
+// to out and errors to errOut. The returned exit code is 0 if the receiver accepted the webhook.
 func postWebhook(ctx context.Context, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
 	status, err := post(ctx, in, out, getenv)
 	if err != nil {
@@ -88,7 +88,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, getenv func(string) 
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
-	// Ignore errors, because the body of the response is printed only for information.
+	// Ignore errors, because the response is printed only as information for the user.
 	io.Copy(out, io.LimitReader(answer.Body, maxAnswerBytes))
 	return answer.StatusCode, nil
 }
@@ -102,8 +102,8 @@ func stripURL(err error) error {
 	return err
 }
 
-// readSigner reads the secret in a file and returns a signer with it. The secret has the format of
-// Standard Webhooks: whsec_ and base64.
+// readSigner returns a signer that uses the secret in a file. The secret has the format of Standard Webhooks:
+// whsec_ followed by base64.
 func readSigner(path string) (*standardwebhooks.Webhook, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/service/hooks"
 )
 
-// postWebhook posts exactly its input, with a signature that the library of Standard Webhooks accepts. The exit
-// code says whether the receiver accepted it.
+// postWebhook posts exactly its input, with a valid signature. The exit code says whether the receiver accepted
+// the webhook.
 func TestWebhookIsPosted(t *testing.T) {
 	const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 	signer, err := standardwebhooks.NewWebhook(secret)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A settings file can contain tables of hooks and webhooks. Other origins use a text with the same meaning.
+// The tables of hooks and webhooks in a settings file have the same meaning as the text form of these settings.
 func TestHooksAreRead(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
 [hooks]

@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Read reads a settings file. It treats a missing file like an empty one, unless required is set. Errors about
-// the content name the line.
+// Read reads a settings file. If the file does not exist, Read returns no settings, or an error if required is
+// true. Errors about the content contain the line number.
 func Read(path string, required bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil && (required || !errors.Is(err, os.ErrNotExist)) {
@@ -27,7 +27,7 @@ func Read(path string, required bool) (config.Layer, error) {
 	return Parse(path, raw)
 }
 
-// ParseTables parses TOML without interpreting the settings. Error messages contain path.
+// ParseTables parses TOML text. It does not check whether the keys are settings. Error messages contain path.
 func ParseTables(path string, raw []byte) (tables map[string]any, err error) {
 	err = toml.Unmarshal(raw, &tables)
 	var parseErr toml.ParseError
@@ -40,14 +40,15 @@ func ParseTables(path string, raw []byte) (tables map[string]any, err error) {
 	return tables, nil
 }
 
-// tableSetters lists the tables whose inner tables have names that the user chooses. For each one, it holds the
-// function that sets the setting.
+// tableSetters contains the tables whose inner tables have names that the user chooses, such as
+// [webhooks.NAME]. The value is the function that stores such a table as the text of a setting.
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
-// inner table, in the order of the names. Then it finds a key whose name is in the error and whose removal changes
-// the error. If no key meets both conditions, it returns the path of the inner table.
+// invalidKeyPath finds the key that makes a table of tableSetters invalid, so that the error can name its line.
+// It takes the first invalid inner table, in the order of the names. In that table, the key is at fault if its
+// name is in the error and the error changes when the key is removed. If no key meets both conditions,
+// invalidKeyPath returns the path of the inner table.
 func invalidKeyPath(tableName string, table map[string]any,
 	setTable func(*config.Layer, map[string]any) error) []string {
 	wrong := func(innerName string, v any) string {
@@ -118,14 +119,14 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// valueRejecter is a type that accepts no TOML value. If a value is decoded into it, the library returns an error
-// with the line of the value's key.
+// valueRejecter rejects every TOML value. Decoding a value into it returns an error that contains the line of
+// the value's key.
 type valueRejecter struct{}
 
 func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
 
-// lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the
-// key. If that line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
+// lineOf returns the line number of a key. keyPath contains the names of the enclosing tables and of the key.
+// If the line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
 func lineOf(raw []byte, keyPath ...string) int {
 	line := 1
 	var table map[string]toml.Primitive
@@ -133,13 +134,14 @@ func lineOf(raw []byte, keyPath ...string) int {
 	for _, name := range keyPath {
 		value := table[name]
 		line, table = max(line, firstLine(&meta, value)), nil
-		meta.PrimitiveDecode(value, &table) // this call fails for the last key of the path, if that key is not a table
+		meta.PrimitiveDecode(value, &table) // for the last key of the path, this call fails unless the key is a table
 	}
 	return line
 }
 
-// firstLine returns the line of a value's key. If a table has no line, because the file only has keys
-// such as table.key, it returns the first line of what the table contains. It returns 0 if no line is known.
+// firstLine returns the line number of a value's key. A table that exists only through keys such as table.key
+// has no line; for such a table, firstLine returns the first line of its content. It returns 0 if no line is
+// known.
 func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
 	var parseErr toml.ParseError
 	if errors.As(meta.PrimitiveDecode(value, valueRejecter{}), &parseErr) && parseErr.Position.Line > 0 {

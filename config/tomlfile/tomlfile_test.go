@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each error about a settings file names the file and the line.
+// Each error about the content of a settings file contains the name of the file and the line number.
 func TestFileFaultsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"workers = 2\nworkrs = 3\n":                "f:2: workrs: ",
@@ -74,7 +74,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		slices.Sorted(slices.Values(config.SettingNames())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
-	delete(l.Values, "shell") // the example contains the default of Unix
+	delete(l.Values, "shell") // the example contains the default shell of Unix, which differs on Windows
 	got, err := config.Merge(l)
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
@@ -82,8 +82,8 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	}
 }
 
-// In the file, the settings of [access] are lists of names. In other origins they are text. The default groups
-// have rights only if run_as is not service.
+// In a settings file, the values in the table "access" may be lists of names. In other origins they are text.
+// The default groups have rights only if run_as is not "service".
 func TestAccessIsLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+
 		"\"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
@@ -125,7 +125,7 @@ func TestAccessIsLists(t *testing.T) {
 	}
 }
 
-// A missing settings file is like an empty one, unless it is required.
+// A missing settings file has the same effect as an empty one, unless the file is required.
 func TestMissingFile(t *testing.T) {
 	if l, err := tomlfile.Read(t.TempDir()+"/none", false); err != nil || len(l.Values) != 0 {
 		t.Errorf("got %v, %v", l, err)
@@ -135,7 +135,7 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// Parse never panics, and every setting that it accepts is valid.
+// Parse never panics, and it accepts only valid settings.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{"workers = 2\n", "timeout = 1.5", "a = 1", "[x]\ny=1", "\"jitter\" = true",
 		"job_timeout = 9", "shell = '''\nx'''", config.Example()} {

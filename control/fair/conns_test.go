@@ -36,8 +36,7 @@ func wantNoConns(t *testing.T, s *Conns) {
 	}
 }
 
-// wantTimeout checks that a call waits for room for maxRoomWait and then returns an error that contains the given
-// text.
+// wantTimeout checks that a call fails after exactly maxRoomWait, with an error that contains wantText.
 func wantTimeout(t *testing.T, description string, request func() error, wantText string) {
 	t.Helper()
 	began := time.Now()
@@ -48,7 +47,7 @@ func wantTimeout(t *testing.T, description string, request func() error, wantTex
 	}
 }
 
-// wantImmediate checks that a call gets room immediately.
+// wantImmediate checks that a call succeeds immediately.
 func wantImmediate(t *testing.T, description string, request func() error) {
 	t.Helper()
 	began := time.Now()
@@ -57,8 +56,8 @@ func wantImmediate(t *testing.T, description string, request func() error) {
 	}
 }
 
-// A connection may have 64 requests in progress, and a user 256. Further requests wait for room and fail after
-// 5 s without room. Other users are not affected.
+// A connection may have 64 requests in progress, and a user 256. Further requests wait and fail after 5 s.
+// Requests of other users are not delayed.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -98,8 +97,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A user may have 64 streams; a further stream is refused immediately. A user may have 4 requests that list or
-// change many jobs; a further one waits for room.
+// A user may have 64 streams; one more is refused immediately. A user may have 4 requests that list or change
+// many jobs; one more waits.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -142,9 +141,9 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 	})
 }
 
-// The bytes of a user on all connections together are limited. The first freeConnBytes of each connection do not
-// count. A line of the maximum length always fits if nothing else is in progress. Of several growing lines,
-// only one at a time gets room.
+// The bytes of all connections of a user together are limited, except the first freeConnBytes of each
+// connection. A line of the maximum length fits if the user has nothing else in progress. Only one incomplete
+// line at a time may take more than its free bytes.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -202,5 +201,5 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// notHungUp is a function cancelIfHungUp for a client that has not hung up.
+// notHungUp is the cancelIfHungUp of a client that has not hung up.
 func notHungUp() bool { return false }

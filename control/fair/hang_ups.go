@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// roomHangUpInterval is the interval between two checks whether clients that wait for room have hung up.
+// roomHangUpInterval is the time between two checks whether clients whose connections wait for room have hung
+// up.
 const roomHangUpInterval = 500 * time.Millisecond
 
 // hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
-// from a connection that waits, so it cannot notice the hang-up by reading.
+// from a waiting connection, so it does not see the end of the connection.
 type hangUpWatch struct {
 	mu             sync.Mutex
 	conns          map[*Conn]bool // guarded by mu
@@ -45,9 +46,8 @@ func (w *hangUpWatch) scheduleLocked() {
 	}
 }
 
-// checkHangUps checks all watched connections. After each hang-up, it lets other goroutines run. A user may
-// close hundreds of connections together, and ending all their requests at the same time would delay other
-// users.
+// checkHangUps checks all watched connections. A user may close hundreds of connections together. Ending all
+// their requests in a row would delay other users, so checkHangUps lets other goroutines run after each.
 func (w *hangUpWatch) checkHangUps() {
 	w.mu.Lock()
 	waiting := slices.Collect(maps.Keys(w.conns))

@@ -34,8 +34,7 @@ func closeAll(conns ...*Conn) {
 	}
 }
 
-// Requests get room in the order in which they began to wait. When a request ends, exactly one waiting request
-// gets room.
+// When a request ends, exactly one waiting request gets its room: the one that has waited longest.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -74,8 +73,8 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	})
 }
 
-// If a client hangs up while its connection waits for room, the server notices it within two times
-// roomHangUpInterval. That is also true if the wait began while the server was checking other clients.
+// If a client hangs up while its connection waits for room, its request ends within two times
+// roomHangUpInterval, even if the connection began to wait while others were being checked.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()

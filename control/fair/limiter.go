@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Limiter bounds amounts that are in use, for each user and for all users together. A request that finds
-// no room waits. Freed room goes round robin to the users that wait. One user's requests of the same kind
-// get room in the order of their arrival. Only a request that gets room is woken.
+// Limiter bounds amounts that are in use, for each user and for all users together. The part of a bound that is
+// not in use is called room. A request that finds too little room waits. When room is freed, the waiting users
+// get it round robin. Requests of one user and kind get room in the order of their arrival. Only a request that
+// gets room is woken.
 //
-// For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B alternate, so B
+// For example, user A has 100 reads waiting and user B sends one. Freed room goes to A and B in turn, so B
 // waits for one read of A and not for 100.
 //
 // A Limiter must be created by NewLimiter. Its methods are safe for concurrent use.
@@ -24,10 +25,10 @@ type Limiter struct {
 	allBounds []int // indexes of all bounds in the field bounds
 
 	mu           sync.Mutex
-	totalInUse   []int64       // amount in use by all users, by bound; guarded by mu, like the fields below
-	users        map[int]*user // users that have something in use or wait
-	waitingUsers []*user       // users with waiting requests, in the order in which they are served
-	// lastArrival is the number of the newest request that had to wait.
+	totalInUse   []int64       // amount that all users have in use, by bound; guarded by mu, like the fields below
+	users        map[int]*user // by uid; only users that have something in use or wait
+	waitingUsers []*user       // users with waiting requests; the first one is served next
+	// lastArrival is the arrival number of the newest request that had to wait.
 	lastArrival int64
 }
 
@@ -37,17 +38,17 @@ type Bound struct {
 	Shared bool // Max is for all users together; otherwise it is for each user
 }
 
-// Request asks for room. The zero Request asks for an amount of 1 within all bounds, for user 0.
+// Request asks for an amount of room. The zero Request asks for an amount of 1 within all bounds, for user 0.
 type Request struct {
-	User   int   // uid, or the number of another object that counts as a user
-	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
-	// Kind is the index of the user's queue in which the request waits; it is below maxKinds. A waiting request
-	// delays only later requests of the same user and kind.
+	User   int   // uid, or the number of another object that takes the place of a user
+	Bounds []int // indexes of the bounds that the amount counts towards; nil means all bounds
+	// Kind is a number below maxKinds. Each user has a queue for each kind. A waiting request delays only later
+	// requests in the same queue.
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
-	// Condition is a further condition for getting room; nil means none. Call Dispatch when its result may have
-	// changed. The function must not use the Limiter.
+	// Condition must also be true before the request gets room; nil means no condition. The caller must call
+	// Dispatch when its result may have changed. The function must not use the Limiter.
 	Condition func() bool
 }
 
@@ -60,16 +61,16 @@ const maxKinds = 8
 // user holds the amounts that a user has in use, and the user's waiting requests.
 type user struct {
 	id           int
-	inUse        []int64     // by bound
+	inUse        []int64     // amount in use, by bound
 	waitingCount int         // number of requests in queues
-	queues       [][]*waiter // by kind; nil until a request has to wait
+	queues       [][]*waiter // waiting requests, by kind; nil until a request has to wait
 }
 
 // waiter is a request that waits for room.
 type waiter struct {
 	Request
-	arrival   int64  // number of the request in the order of arrival
-	onGranted func() // called, with Limiter.mu held, once there is room
+	arrival   int64  // number of the request, in the order of arrival
+	onGranted func() // called when the request has got its room, while Limiter.mu is held
 }
 
 // NewLimiter returns a Limiter with the given bounds.
@@ -81,8 +82,8 @@ func NewLimiter(bounds ...Bound) *Limiter {
 	return l
 }
 
-// Acquire waits until the request gets its room. The caller must return the room with Release. If the request
-// gets none, Acquire returns ErrDeadline or the error of ctx.
+// Acquire waits until the request gets its room. The caller must free the room with Release. If the request
+// gets no room, Acquire returns ErrDeadline or the error of ctx.
 func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	l.mu.Lock()
 	u := l.userLocked(r.User)
@@ -111,10 +112,10 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	if l.stopWaiting(w) {
 		return err
 	}
-	return nil // the request got its room in the meantime
+	return nil // the request got its room just before it stopped waiting
 }
 
-// TryAcquire is like Acquire, but returns false instead of waiting.
+// TryAcquire takes the room for a request if it can do so without waiting, and reports whether it did.
 func (l *Limiter) TryAcquire(r Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +124,8 @@ func (l *Limiter) TryAcquire(r Request) bool {
 	return l.tryTakeLocked(u, &r)
 }
 
-// AcquireAsync is like Acquire, but returns immediately. It calls onAcquired once the request has room, unless
-// ctx ends before. onAcquired must not block or use the Limiter. AcquireAsync ignores the deadline of r.
+// AcquireAsync is like Acquire, but returns immediately. It calls onAcquired when the request has got its room,
+// unless ctx ends before. onAcquired must not block or use the Limiter. AcquireAsync ignores the deadline of r.
 func (l *Limiter) AcquireAsync(ctx context.Context, r Request, onAcquired func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +149,7 @@ func (l *Limiter) Release(r Request) {
 	l.ForceAdd(r)
 }
 
-// ForceAdd adds the amount of a request to what is in use, even if that exceeds a bound. A negative amount
+// ForceAdd adds the amount of a request to what is in use, even if the sum exceeds a bound. A negative amount
 // frees room.
 func (l *Limiter) ForceAdd(r Request) {
 	l.mu.Lock()
@@ -161,7 +162,7 @@ func (l *Limiter) ForceAdd(r Request) {
 	l.forgetIfIdleLocked(u)
 }
 
-// InUse returns the amount that a user has in use within the bound with the given index.
+// InUse returns how much of the bound with the given index a user has in use.
 func (l *Limiter) InUse(userID, boundIndex int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,21 +189,21 @@ func (l *Limiter) Dispatch() {
 	l.dispatchLocked()
 }
 
-// dispatchFreedLocked gives room to waiting requests after the request r of the user u has freed some.
+// dispatchFreedLocked gives room to waiting requests, after the request r of the user u has freed room.
 func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
 	if slices.ContainsFunc(l.boundIndexes(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()
 	} else if u.waitingCount > 0 {
-		l.grantAllLocked(u) // the room can only be used by u
+		l.grantAllLocked(u) // only u can use the freed room
 	}
 }
 
-// dispatchLocked gives the free room to waiting users round robin.
+// dispatchLocked gives the free room to the waiting users round robin.
 func (l *Limiter) dispatchLocked() {
 	for i := 0; i < len(l.waitingUsers); {
 		u := l.waitingUsers[i]
 		if !l.grantOldestLocked(u) {
-			i++ // this user gets no room, whatever the others get
+			i++ // no request of this user fits now; try the next user
 			continue
 		}
 		l.waitingUsers = slices.Delete(l.waitingUsers, i, i+1)
@@ -212,8 +213,8 @@ func (l *Limiter) dispatchLocked() {
 	}
 }
 
-// grantOldestLocked gives room to the oldest request of the user for which there is room. It returns false if
-// there is no such request.
+// grantOldestLocked gives room to the oldest waiting request of the user that fits. It returns false if none
+// fits.
 func (l *Limiter) grantOldestLocked(u *user) bool {
 	var oldestWaiter *waiter
 	for _, q := range u.queues {
@@ -230,8 +231,8 @@ func (l *Limiter) grantOldestLocked(u *user) bool {
 	return true
 }
 
-// tryTakeLocked takes the room for a new request. It returns false if there is not enough room or if an earlier
-// request waits.
+// tryTakeLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
+// earlier request of the same user and kind waits.
 func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
 	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
 		return false
@@ -240,7 +241,7 @@ func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
 	return true
 }
 
-// hasRoomLocked reports whether a request could get its room now.
+// hasRoomLocked reports whether a request fits within its bounds now.
 func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 	for _, b := range l.boundIndexes(r) {
 		inUse := u.inUse[b]
@@ -298,8 +299,8 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 	return true
 }
 
-// grantAllLocked gives room to all requests of a user for which there is room. If none of the user's requests
-// still waits, it removes the user from waitingUsers.
+// grantAllLocked gives room to every waiting request of the user that fits. It removes the user from
+// waitingUsers if no request remains.
 func (l *Limiter) grantAllLocked(u *user) {
 	for l.grantOldestLocked(u) {
 	}
@@ -308,7 +309,7 @@ func (l *Limiter) grantAllLocked(u *user) {
 	}
 }
 
-// stopWaiting removes a request from its queue. It returns false if the request was no longer waiting.
+// stopWaiting removes a request from its queue. It returns false if the request already has its room.
 func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,12 +317,12 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	l.grantAllLocked(u) // the request may have delayed later ones in its queue
+	l.grantAllLocked(u) // the request may have delayed later requests in its queue
 	l.forgetIfIdleLocked(u)
 	return true
 }
 
-// userLocked returns the user with an id, and creates it if it does not exist.
+// userLocked returns the user with an id. It adds the user to the map if necessary.
 func (l *Limiter) userLocked(userID int) *user {
 	u := l.users[userID]
 	if u == nil {
@@ -331,7 +332,7 @@ func (l *Limiter) userLocked(userID int) *user {
 	return u
 }
 
-// forgetIfIdleLocked deletes a user that has nothing in use and no waiting requests.
+// forgetIfIdleLocked removes a user from the map if the user has nothing in use and no waiting requests.
 func (l *Limiter) forgetIfIdleLocked(u *user) {
 	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.id)

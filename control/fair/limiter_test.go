@@ -40,8 +40,8 @@ func (g *grants) String() string {
 	return strings.Join(g.names, " ")
 }
 
-// queueUp makes each of the named requests wait for room, in this order. A name consists of a user's number and
-// a letter. Each request returns its room after a second.
+// queueUp starts the named requests one after another. The digit in a name is the user. Each request frees its
+// room a second after it got it.
 func queueUp(t *testing.T, l *Limiter, granted *grants, wg *sync.WaitGroup, requests map[string]Request,
 	names ...string) {
 	for _, name := range names {
@@ -59,7 +59,7 @@ func queueUp(t *testing.T, l *Limiter, granted *grants, wg *sync.WaitGroup, requ
 	}
 }
 
-// requestsFor returns one request for each of the given names. The digit in a name is the user.
+// requestsFor returns a request for each of the given names. The digit in a name is the user.
 func requestsFor(names ...string) map[string]Request {
 	requests := map[string]Request{}
 	for _, name := range names {
@@ -68,7 +68,7 @@ func requestsFor(names ...string) map[string]Request {
 	return requests
 }
 
-// Users that wait are served round robin. The requests of one user are served in the order of their arrival.
+// Waiting users are served round robin. The requests of one user are served in the order of their arrival.
 func TestUsersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1, Shared: true})
@@ -84,8 +84,8 @@ func TestUsersTakeTurns(t *testing.T) {
 	})
 }
 
-// A bound per user limits each user separately. A request exactly at the bound gets room; a request beyond it
-// waits.
+// A bound that is not shared applies to each user separately. A request that reaches the bound exactly gets its
+// room, and one that exceeds it does not.
 func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 3})
@@ -107,8 +107,8 @@ func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	})
 }
 
-// A request needs room within all its bounds. While one bound has no room, the request takes no room within the
-// remaining bounds. It does not delay requests of another kind.
+// A request gets room only if it fits within all its bounds. While it waits, it takes no room at all, and does
+// not delay requests of another kind.
 func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	})
 }
 
-// A request stops waiting, without room, at its deadline or when its context ends, whichever comes first.
+// A request stops waiting at its deadline or when its context ends, whichever comes first.
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})
@@ -169,7 +169,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// If a request stops waiting at the same moment at which it gets room, the room is not lost.
+// A request may stop waiting at the moment at which it gets room. Then the room is freed again.
 func TestNoRoomIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 2})
@@ -188,8 +188,8 @@ func TestNoRoomIsLost(t *testing.T) {
 	})
 }
 
-// A request whose Condition returns false waits until Dispatch is called. It delays no request of another kind
-// or user.
+// A request whose Condition is false waits until Dispatch is called. It delays no request of another kind or
+// user.
 func TestConditionDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1, Shared: true})
@@ -210,8 +210,8 @@ func TestConditionDelaysOnlyItsKind(t *testing.T) {
 	})
 }
 
-// A request waits behind earlier ones of its user and kind, even if it needs less room. It gets its room when
-// the earlier request stops waiting.
+// A request waits behind earlier requests of its user and kind, even if it needs less room than they do. If the
+// earlier request stops waiting, the later one gets its room.
 func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})
@@ -236,7 +236,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// If several requests of one user could get room, the oldest is served first, whatever their kinds are.
+// If several requests of one user fit, the oldest is served first, whatever their kinds are.
 func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})
@@ -252,7 +252,7 @@ func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// ForceAdd can exceed a bound. Requests then wait until the amount is below the bound again.
+// ForceAdd may exceed a bound. Then requests wait until they fit again.
 func TestForceAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})
@@ -274,8 +274,8 @@ func TestForceAddExceedsBounds(t *testing.T) {
 	})
 }
 
-// AcquireAsync calls its function once there is room, without using a goroutine to wait. It does not call the
-// function after the context has ended.
+// AcquireAsync calls its function when there is room. It needs no goroutine to wait. If the context ends
+// before, the function is not called.
 func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})

@@ -18,13 +18,13 @@ import (
 // LogHint says where the user finds the log of the system service.
 const LogHint = "journalctl -u queuectl"
 
-// AccessError returns the error for a user without permission to connect to a socket. It explains the cause and
-// how to get access.
+// AccessError returns the error for a user without permission to connect to a socket. It explains which
+// permission is missing and how to get access.
 func AccessError(path string) error {
-	// closed is the path that the user may not use. need is the permission that the group of this path would need.
+	// closed is the path that the user may not use. need is the permission that the group of this path lacks.
 	closed, need := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
-	// If a directory on the path may not be entered, find the outermost such directory.
+	// If a directory on the path is closed to the user, find the outermost one.
 	for errors.Is(err, fs.ErrPermission) && closed != filepath.Dir(closed) {
 		closed, need = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)

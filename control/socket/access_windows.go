@@ -12,7 +12,7 @@ import (
 const LogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
 // AccessError returns the error for a user without permission to connect to a pipe. It explains how to get
-// access. It cannot say which users have access, because this user may not read the permissions of the pipe.
+// access. It cannot list the users who have access, because this user may not read the permissions of the pipe.
 func AccessError(path string) error {
 	var accountNames accounts.Directory
 	you := accountNames.UserName(accounts.CurrentUser())
@@ -20,13 +20,13 @@ func AccessError(path string) error {
 	return queue.Errorf(queue.CodeDenied, "%s", noAccessText(path, you, group))
 }
 
-// noAccessText returns the text of AccessError. The parameter groupExists says whether the group that may use the
-// pipe of the system service exists.
+// noAccessText returns the text of AccessError. groupExists says whether the group exists whose members may use
+// the pipe of the system service.
 func noAccessText(path, userName string, groupExists bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", userName, path)
 	name, _ := cutPipePrefix(path)
 	switch {
-	case !strings.EqualFold(name, ServiceAccount): // the pipe belongs to a user's own service
+	case !strings.EqualFold(name, ServiceAccount): // the pipe is that of a user's own service
 		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, " +
 			"change [access] in the settings file of the service"
 	case !groupExists:

@@ -21,8 +21,8 @@ func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 // ownerOnly returns permissions that admit only the owner of the socket and root.
 func ownerOnly() Perms { return Perms{Mode: 0o600, GID: -1} }
 
-// Listen replaces a socket left over from a crash. If a service answers at the path, or if the path has another
-// file, it returns an error and changes nothing. Listen also rejects a path that is too long.
+// Listen replaces a socket that a crashed service has left behind. If a service answers on the socket, or if
+// another kind of file is at the path, or if the path is too long, Listen returns an error and changes nothing.
 func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -74,8 +74,8 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	}
 }
 
-// Other users cannot connect at any moment, whatever the umask is: once a socket can be reached, its mode is
-// 0600.
+// From the moment at which a socket can be reached, its mode is 0600, whatever the umask is. So other users can
+// never connect.
 func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
@@ -120,8 +120,8 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	}
 }
 
-// Listen removes old temporary directories of processes that were killed while they created a socket. It does
-// not remove other files with such names.
+// Listen removes temporary directories that killed processes have left behind. It does not remove other files
+// with similar names.
 func TestListenRemovesStaleDirectories(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
@@ -169,7 +169,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 	}
 }
 
-// If connections are waiting to be accepted when the socket is created again, they are still accepted.
+// Connections that wait to be accepted are not lost when the socket is created again.
 func TestRebindLosesNoConnection(t *testing.T) {
 	path := tempSocket(t)
 	s, err := Listen(path, ownerOnly())

@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOfMayBlock says whether PeerOf may have to wait for data from the client.
+// PeerOfMayBlock says whether PeerOf may have to wait until the client sends something.
 const PeerOfMayBlock = false
 
 // MaxPath is the kernel's limit for the path of a socket, in bytes.
@@ -48,23 +48,23 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Bind creates a control socket like Listen. But unlike a Listener, the result cannot create the socket again when
-// the socket's file is removed.
+// Bind creates a control socket like Listen. The result is a plain listener: if the socket's file is removed,
+// it does not create the socket again.
 func Bind(path string, perms Perms) (*net.UnixListener, error) {
 	l, _, err := bind(path, perms)
 	return l, err
 }
 
-// WrapInherited returns a Listener for a control socket that another process has bound. Only that process can
-// bind the socket again, and that process has set the backlog. WrapInherited must not call listen(2), because clients
-// see the identity of the last process that called listen(2).
+// WrapInherited returns a Listener for a control socket that another process, such as systemd, has created.
+// Only that process can create the socket again. WrapInherited does not call listen(2) to set the backlog,
+// because clients see the identity of the last process that called listen(2).
 func WrapInherited(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
 
-// maxBacklog is how many connections may wait to be accepted. Further clients wait in connect(2). Waiting
-// connections are accepted in the order of their arrival, without limits per user, so one user's connections
-// can delay those of others. Package net would use the system's maximum, 4096.
+// maxBacklog is how many connections may wait to be accepted; further clients wait in connect(2). Waiting
+// connections are accepted in the order of their arrival, so one user's connections can delay those of others.
+// Package net would use the system's maximum, often 4096, which allows longer delays.
 const maxBacklog = 1024
 
 func setBacklog(l *net.UnixListener) error {
@@ -79,33 +79,33 @@ func setBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", listenErr)
 }
 
-// Listener is the control socket on which a service listens. If the socket's file is removed or replaced,
-// WatchFile creates the socket again. Its methods are safe for concurrent use.
+// Listener is the control socket on which a service listens. WatchFile creates the socket again if its file is
+// removed or replaced. The methods are safe for concurrent use.
 type Listener struct {
 	path  string
 	perms Perms
 
 	mu       sync.Mutex
 	listener *net.UnixListener // guarded by mu
-	fileInfo os.FileInfo       // identity of listener's file; nil if inherited; guarded by mu
+	fileInfo os.FileInfo       // identity of listener's file; nil if the socket is inherited; guarded by mu
 	closed   bool              // guarded by mu
 
-	// oldListener is the previous listener while connections may still be waiting on it; otherwise nil. It is
-	// guarded by mu.
+	// oldListener is the previous listener while connections may still wait on it, otherwise nil; guarded by
+	// mu.
 	oldListener *net.UnixListener
 	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
 
-// Perms determines which users may connect to a socket. It holds the mode and the group of the socket's file. A
-// GID of -1 means the group of the process.
+// Perms says which users may connect to a socket, by the mode and the group of the socket's file. GID -1 means
+// the group of the process.
 type Perms struct {
 	Mode fs.FileMode
 	GID  int
 }
 
-// Listen creates the control socket at path. If a service already answers there, it returns an error. It
-// replaces a socket that does not answer, which is left over from a crash. It first creates the socket under a
-// temporary name and sets its group and mode. So no other user can connect before these are set.
+// Listen creates the control socket at path. It returns an error if a service answers on an existing socket. If
+// none answers, the socket is left over from a crash, and Listen replaces it. The new socket has a temporary
+// name until its group and mode are set, so no other user can connect before.
 func Listen(path string, perms Perms) (*Listener, error) {
 	on, file, err := bind(path, perms)
 	if err != nil {
@@ -114,7 +114,7 @@ func Listen(path string, perms Perms) (*Listener, error) {
 	return &Listener{path: path, perms: perms, listener: on, fileInfo: file}, nil
 }
 
-// bind creates a control socket as Listen describes. It also returns the identity of the socket's file.
+// bind creates a control socket like Listen. It also returns the identity of the socket's file.
 func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if op := new(net.OpError); errors.As(err, &op) {
-		err = op.Err // do not show the temporary path
+		err = op.Err // err then does not contain the temporary path
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s; check that its file system supports Unix sockets: %w", path, err)
@@ -167,16 +167,17 @@ func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	return l, fileInfo, nil
 }
 
-// A new socket is created in a temporary directory next to its final path. The directory's name is tempDirPrefix
-// followed by digits. A directory older than staleSocketAge was left by a process that was killed.
+// A new socket is created in a temporary directory next to its final path. The name of the directory is
+// tempDirPrefix followed by digits. If the directory is older than staleSocketAge, the process that created it
+// was killed.
 const (
 	tempDirPrefix  = ".s"
 	staleSocketAge = time.Minute
 )
 
-// removeStaleDirs removes temporary directories that killed processes have left.
+// removeStaleDirs removes temporary directories that killed processes have left behind.
 func removeStaleDirs(dir string) {
-	list, _ := os.ReadDir(dir) // ignore the error, since tidying is best effort
+	list, _ := os.ReadDir(dir) // ignore the error, because the directories only waste space
 	for _, e := range list {
 		digits, hidden := strings.CutPrefix(e.Name(), tempDirPrefix)
 		if _, err := strconv.ParseUint(digits, 10, 64); !hidden || err != nil || !e.IsDir() {
@@ -191,11 +192,11 @@ func removeStaleDirs(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // fails for a directory with other files, which the function bind has not created
+		os.Remove(temp) // fails for a directory that contains other files, since bind has not created it
 	}
 }
 
-// apply sets the group and the mode of a socket that no client can reach yet.
+// apply sets the group and the mode of a socket's file. No client can reach the socket yet.
 func (e Perms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
@@ -211,8 +212,8 @@ func (s *Listener) currentListener() *net.UnixListener {
 	return s.listener
 }
 
-// Accept returns the next connection. After WatchFile has created the socket again, connections to the old
-// socket come first.
+// Accept returns the next connection. After WatchFile has created the socket again, Accept first returns the
+// connections that were made to the old socket.
 func (s *Listener) Accept() (net.Conn, error) {
 	for {
 		if c := s.acceptOld(); c != nil {
@@ -226,16 +227,15 @@ func (s *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// The old listener is closed after oldListenerPause without a connection, and after maxOldListenerAge at the
-// latest. The second limit is needed if the socket's file was moved, because clients may then continue to
-// connect at its new path.
+// The old listener is closed when no connection has arrived for oldListenerPause, and after maxOldListenerAge
+// at the latest. The second limit is for a socket whose file was moved: clients may continue to connect at the
+// new path.
 const (
 	oldListenerPause  = 50 * time.Millisecond
 	maxOldListenerAge = time.Second
 )
 
-// acceptOld returns a connection that was made to the old socket. It returns nil if no such connection is
-// waiting.
+// acceptOld returns a connection that was made to the old socket, or nil if no such connection waits.
 func (s *Listener) acceptOld() net.Conn {
 	s.mu.Lock()
 	old, since := s.oldListener, s.replacedAt
@@ -258,7 +258,7 @@ func (s *Listener) acceptOld() net.Conn {
 	return nil
 }
 
-// Close closes the socket and stops WatchFile from binding it again. The socket's file remains.
+// Close closes the socket, so that WatchFile no longer creates it again. The socket's file remains.
 func (s *Listener) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *Listener) Close() error {
 	return s.listener.Close()
 }
 
-// Remove closes the socket. It also removes the socket's file, if that file is still this socket's.
+// Remove closes the socket and removes its file, unless the file was replaced by another one.
 func (s *Listener) Remove() error {
 	own := s.ownsFile()
 	err := s.Close()
@@ -285,19 +285,19 @@ func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
-// Between two attempts to create the socket again, WatchFile waits for at least minWatchPause. After each failure to
-// create the socket or to watch its directory, the pause doubles, up to maxWatchPause.
+// minWatchPause is the time between two attempts of WatchFile to create the socket. After each failure to
+// create the socket or to watch its directory, the time doubles, up to maxWatchPause.
 const (
 	minWatchPause = time.Second
 	maxWatchPause = 30 * time.Second
 )
 
-// WatchFile creates the socket again when its file was removed or replaced, until ctx ends. Existing
-// connections are not affected. It does not replace a file that is not a socket, or a socket on which another
+// WatchFile creates the socket again whenever its file is removed or replaced, until ctx ends. Existing
+// connections are not affected. WatchFile replaces neither a file of another kind nor a socket on which another
 // service answers.
 func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 	if s.fileInfo == nil {
-		return // another process has bound the socket and must watch it
+		return // another process has created the socket and must watch it
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := minWatchPause; ; {
@@ -323,8 +323,8 @@ func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// ownsFile reports whether the file at the path is still this socket's. The kernel does not reuse the inode
-// number of a socket that is still open, so comparing the files is reliable.
+// ownsFile reports whether the file at the path is still the file of this socket. It compares inode numbers,
+// which is reliable because the kernel does not reuse the inode number of an open socket.
 func (s *Listener) ownsFile() bool {
 	s.mu.Lock()
 	own := s.fileInfo
@@ -333,7 +333,7 @@ func (s *Listener) ownsFile() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// rebind creates the socket again if its file is gone. It returns false if the file is still there.
+// rebind creates the socket again if its file is gone. It returns false if the file still exists.
 func (s *Listener) rebind() (didBind bool, err error) {
 	if s.ownsFile() {
 		return false, nil
@@ -352,5 +352,5 @@ func (s *Listener) rebind() (didBind bool, err error) {
 	}
 	s.oldListener, s.replacedAt = s.listener, time.Now()
 	s.listener, s.fileInfo = on, file
-	return true, s.oldListener.SetDeadline(time.Now()) // this wakes Accept, which then uses the new listener
+	return true, s.oldListener.SetDeadline(time.Now()) // the deadline wakes Accept, which then uses the new listener
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOfMayBlock says whether PeerOf may have to wait for data from the client.
+// PeerOfMayBlock says whether PeerOf may have to wait until the client sends something.
 const PeerOfMayBlock = true
 
 // MaxPath is the limit of Windows for the name of a pipe, in characters.
@@ -34,7 +34,8 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// cutPipePrefix returns the name of a pipe without pipePrefix. ok is false if the path has no such prefix.
+// cutPipePrefix removes pipePrefix from the name of a pipe. It returns false if the name does not begin with
+// it.
 func cutPipePrefix(path string) (name string, ok bool) {
 	if len(path) < len(pipePrefix) || !strings.EqualFold(path[:len(pipePrefix)], pipePrefix) {
 		return "", false
@@ -52,14 +53,14 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Listener is the control pipe on which a service listens. No other process can remove it. Its methods are safe
-// for concurrent use.
+// Listener is the control pipe on which a service listens. While it listens, no other process can remove the
+// pipe. The methods are safe for concurrent use.
 type Listener struct{ *pipe.Listener }
 
-// Perms determines which users may connect to a pipe. SDDL is a security descriptor in text form.
+// Perms says which users may connect to a pipe, as a security descriptor in text form (SDDL).
 type Perms struct{ SDDL string }
 
-// Listen creates the control pipe. It returns an error if another process serves the name.
+// Listen creates the control pipe. It returns an error if another process already serves a pipe of this name.
 func Listen(path string, perms Perms) (*Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func Listen(path string, perms Perms) (*Listener, error) {
 	return &Listener{on}, nil
 }
 
-// SetPermissions changes which accounts may connect. It affects only later connections.
+// SetPermissions changes which accounts may connect. Existing connections are not affected.
 func (s *Listener) SetPermissions(perms Perms) error { return s.Listener.SetPermissions(perms.SDDL) }
 
 // WatchFile does nothing, because a pipe cannot be removed while it is served.

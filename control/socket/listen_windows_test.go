@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// CheckPath rejects a name that no pipe on this machine can have.
+// CheckPath rejects a name that a pipe on this machine cannot have.
 func TestPipeNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)): true,
@@ -29,8 +29,9 @@ func TestPipeNames(t *testing.T) {
 	}
 }
 
-// The client trusts only pipes of its user, the system, the group of administrators and the service queuectl. A
-// pipe that an administrator creates without elevation belongs to that administrator's account.
+// The client trusts a pipe only if its owner is the client's user, the system, the group of administrators or
+// the service queuectl. An administrator who creates a pipe without elevation is its owner personally, not as
+// part of the group.
 func TestTrustedServers(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
@@ -54,7 +55,7 @@ func TestTrustedServers(t *testing.T) {
 	}
 }
 
-// The error for a user who cannot use the pipe explains how to get access: through the group if it exists, and
+// The error for a user without access to the pipe says how to get access: through the group if it exists,
 // otherwise through an administrator.
 func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 	for _, c := range []struct {

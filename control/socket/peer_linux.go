@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf returns the identity of the process at the other end of a connection. The kernel has recorded that
-// identity when the connection was made.
+// PeerOf returns the identity of the process at the other end of a connection. The kernel recorded the identity
+// when the connection was made.
 func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
 	var groups []int
@@ -43,18 +43,18 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// noGroup represents a group that this user namespace does not map. No group has this number.
+// noGroup is the gid for a group that this user namespace does not map. No group has this number.
 const noGroup = -1
 
-// initialGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of
-// groups of a process.
+// peerGroups begins with a buffer for initialGroups group ids. maxGroups is the maximum number of groups of a
+// process.
 const (
 	initialGroups = 32
 	maxGroups     = 1 << 16
 )
 
-// peerGroups returns the supplementary groups that the peer had when the connection was made. It
-// returns none on kernels before 4.13, which do not record them.
+// peerGroups returns the supplementary groups that the peer had when the connection was made. Kernels before
+// 4.13 do not record them; on these, it returns none.
 func peerGroups(fd int) ([]int, error) {
 	list := make([]uint32, initialGroups)
 	for {
@@ -79,12 +79,12 @@ func peerGroups(fd int) ([]int, error) {
 	}
 }
 
-// overflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. It may
-// also be an ordinary account, usually nobody, if the namespace maps it.
+// overflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. If the
+// namespace maps overflowID itself, it is an ordinary account, usually nobody.
 const overflowID = 65534
 
-// isIDMapped reports whether this process's user namespace maps a uid or gid. The parameter mapFile is uid_map
-// or gid_map; see user_namespaces(7).
+// isIDMapped reports whether the user namespace of this process maps a uid or gid. mapFile is uid_map or
+// gid_map; see user_namespaces(7).
 func isIDMapped(mapFile string, id int64) bool {
 	raw, err := os.ReadFile("/proc/self/" + mapFile)
 	if err != nil {
@@ -100,8 +100,8 @@ func isIDMapped(mapFile string, id int64) bool {
 	return false
 }
 
-// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
-// For that, IsClosedByPeer must detect the end of a connection that no goroutine reads.
+// CallerMayRead says whether the goroutine that waits for an answer may read from the connection itself. If it
+// may, no goroutine reads between requests, and IsClosedByPeer must detect the end of the connection.
 const CallerMayRead = true
 
 // IsClosedByPeer reports whether the other end has closed the connection in both directions.
@@ -110,7 +110,7 @@ func IsClosedByPeer(c net.Conn) bool {
 	err := withSocketFD(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(fds, 0)
-		for err == unix.EINTR { // signals of the Go runtime interrupt poll
+		for err == unix.EINTR { // signals that the Go runtime sends interrupt poll
 			_, err = unix.Poll(fds, 0)
 		}
 		gone = fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0

@@ -18,8 +18,8 @@ import (
 // otherUID is a uid that no process of the tests has.
 const otherUID = 61234
 
-// setUser changes the user and the groups of this thread only. The caller must have locked the
-// goroutine to the thread, and must not use the thread for anything else afterwards.
+// setUser changes the user and the groups of the calling thread only. The goroutine must be locked to the
+// thread, and the thread must not be used for anything else afterwards.
 func setUser(uid, gid int, groups []uint32) error {
 	none := uint32(0)
 	list := unsafe.Pointer(&none)
@@ -39,10 +39,10 @@ func setUser(uid, gid int, groups []uint32) error {
 	return nil
 }
 
-// PeerOf returns the user, the group and all supplementary groups that the client had when it connected,
-// whatever their number and later changes are. If the test does not run as root, it uses only its own user.
+// PeerOf returns the user, the group and all supplementary groups that the client had when it connected, even
+// if they have changed since then. If the test does not run as root, it can only test its own user.
 func TestPeerIsTheConnectingProcess(t *testing.T) {
-	dir, err := os.MkdirTemp("", "open") // the Chmod below lets every user enter it
+	dir, err := os.MkdirTemp("", "open") // other users must be able to enter this directory; see Chmod below
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 	l.SetDeadline(time.Time{})
 }
 
-// Signals to this process do not make IsClosedByPeer report a connected client as gone. Go's runtime sends many signals
-// to its own process.
+// IsClosedByPeer does not report a connected client as gone when this process receives signals. The Go runtime
+// sends many signals to its own process.
 func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf returns an error, because a socket of this operating system does not identify the user at its other
-// end.
+// PeerOf returns an error, because sockets on this operating system do not identify the user at the other end.
 func PeerOf(net.Conn) (Peer, error) {
 	return Peer{}, queue.Errorf(queue.CodeUnsupported,
 		"identifying the user at the other end of a socket is not supported on this operating system; run "+
 			"the service on Linux")
 }
 
-// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
+// CallerMayRead says whether the goroutine that waits for an answer may read from the connection itself.
 const CallerMayRead = false
 
-// IsClosedByPeer always returns false, because this operating system reports a closed connection only to a reader.
+// IsClosedByPeer always returns false, because on this operating system only a read detects that a connection
+// is closed.
 func IsClosedByPeer(net.Conn) bool { return false }

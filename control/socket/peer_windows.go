@@ -9,13 +9,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// noGroup represents the primary group of a peer, because Windows processes have none. No group has this
-// number.
+// noGroup is the gid of every peer, because Windows processes have no primary group. No group has this number.
 const noGroup = -1
 
-// PeerOf returns the identity of the process at the other end of a pipe. If the client did not set
-// SECURITY_SQOS_PRESENT when it connected, Windows identifies it only after the server has read
-// from it. PeerOf then waits for the client's first bytes until the read deadline of c.
+// PeerOf returns the identity of the process at the other end of a pipe. Unless the client connected with
+// SECURITY_SQOS_PRESENT, Windows identifies it only after the server has read from the pipe. PeerOf then waits
+// for the client's first bytes, at most until the read deadline of c.
 func PeerOf(c net.Conn) (Peer, error) {
 	id, err := pipe.ClientOf(c)
 	if errors.Is(err, pipe.ErrSandboxed) {
@@ -31,8 +30,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
+// CallerMayRead says whether the goroutine that waits for an answer may read from the connection itself.
 const CallerMayRead = false
 
-// IsClosedByPeer reports whether the other end has closed the pipe.
+// IsClosedByPeer reports whether the client at the other end has closed the pipe.
 func IsClosedByPeer(c net.Conn) bool { return pipe.IsClosedByPeer(c) }

@@ -13,19 +13,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// administratorsRID is the number of the builtin group Administrators; see accounts.IDOfSID. An administrator's
-// process is in this group only if it is elevated.
+// administratorsRID is the number of the group Administrators (see accounts.IDOfSID). The process of an
+// administrator is in this group only if it runs elevated.
 const administratorsRID = 544
 
-// IsRoot reports whether a user with these groups is the system or an elevated administrator. Both can do
+// IsRoot reports whether a user with these groups is the system or an elevated administrator. Both may do
 // everything on this machine.
 func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
 
-// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts its own user,
-// the system, the administrators and ServiceAccount. Commands and environment variables may be secret, so they must
-// not be sent to other users.
+// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts the
+// client's own user, the system, the administrators and ServiceAccount. Requests contain commands and
+// environment variables, which may be secret and must not be sent to other users.
 func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
 	own, err1 := pipe.DefaultOwner()
@@ -42,9 +42,9 @@ func CheckServer(nc net.Conn, path string) error {
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedOwner reports whether a client may send requests to a pipe with this owner. clientSID is the user of
-// the client. ownerOfNewObjects is the owner of objects that the client creates: for an elevated client, the group
-// of administrators.
+// isTrustedOwner reports whether the client may send requests to a pipe with this owner. clientSID is the user
+// of the client. ownerOfNewObjects is the owner of objects that the client creates: the group of administrators
+// if the client is elevated, otherwise the user.
 func isTrustedOwner(owner, clientSID, ownerOfNewObjects *windows.SID) bool {
 	return owner.Equals(clientSID) || owner.Equals(ownerOfNewObjects) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||

@@ -6,7 +6,7 @@ package socket
 
 import "github.com/queuectl/queuectl/queue"
 
-// ServiceAccount is the account as which the installation packages run the service.
+// ServiceAccount is the account that runs the service if an installation package has installed it.
 const ServiceAccount = "queuectl"
 
 // ErrOverloaded means that a service is running, but did not accept the connection in time.

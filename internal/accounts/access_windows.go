@@ -66,10 +66,12 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
-// CheckDirAccess returns an error if an untrusted account owns the directory or can change it. sd is the
-// security descriptor of the directory. isTrustedAccount defines which accounts are trusted. The owner must be
-// trusted, because an owner can change the access list. displayName names the directory in the error.
-// advice says what the user can do instead of changing the directory.
+// CheckDirAccess returns an error if an untrusted account owns the directory or can change it. The owner must
+// be trusted, because an owner can change the access list. isTrustedAccount defines which accounts are
+// trusted.
+//
+// sd is the security descriptor of the directory. displayName names the directory in the error. advice says
+// what the user can do instead of changing the directory.
 func CheckDirAccess(path, displayName, advice string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := Owner(sd)
 	if err != nil {
@@ -88,18 +90,19 @@ func CheckDirAccess(path, displayName, advice string, sd *windows.SECURITY_DESCR
 	return err
 }
 
-// isTrustedAccount reports whether the first account is the system, the administrators, a service's virtual account,
-// or the second account. queuectl accepts files that belong to these accounts.
+// isTrustedAccount reports whether sid is the system, the administrators, a service's virtual account, or
+// ownSID. queuectl accepts files that belong to these accounts.
 func isTrustedAccount(sid, ownSID *windows.SID) bool {
 	return sid.Equals(ownSID) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
 
-// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on objects that
-// are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It ignores entries of the
-// access list that have one of the given flags. An example is the flag INHERIT_ONLY_ACE: an entry with it applies
-// only to objects that are created in this object.
+// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on
+// objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
+//
+// It ignores entries of the access list that have one of ignoredFlags. For example, with INHERIT_ONLY_ACE it
+// ignores the entries that apply only to objects that are created in this object.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	ignoredFlags uint8) (accountNames []string, err error) {
 	owner, _, ownerErr := sd.Owner()
@@ -128,8 +131,8 @@ func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACC
 	return accountNames, nil
 }
 
-// isOwnerSID reports whether an entry of an access list refers to the owner of the object, or of an
-// object created in it.
+// isOwnerSID reports whether sid is CREATOR OWNER or OWNER RIGHTS. In an access list, these two well-known
+// SIDs mean the owner of the object, or of an object created in it.
 func isOwnerSID(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }

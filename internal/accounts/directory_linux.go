@@ -15,16 +15,16 @@ import (
 	"syscall"
 )
 
-// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them again
-// when they change. It looks up all other accounts with the program getent(1), because queuectl does not link
-// libc. It caches each result of getent for a minute, also if the account does not exist.
+// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them
+// again when they change. For accounts that are not in these files, it runs the program getent(1), because
+// queuectl does not link libc. It caches each result of getent for a minute, also the result that an account
+// does not exist.
 //
-// The zero value is ready for use. The methods may be called concurrently.
-// See docs/decisions/0077.
+// The zero value is ready for use. The methods may be called concurrently. See docs/decisions/0077.
 type Directory struct {
-	// After a query of the sources outside the files, such as LDAP, has timed out, these lookups fail immediately for
-	// a minute. So a caller that only displays names is delayed only once. With AlwaysQueryRemote, lookups query the
-	// sources even then.
+	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. By default,
+	// lookups in these sources fail immediately for a minute after one has timed out, so that a caller that
+	// only displays names is delayed only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces getent if it is not nil.
 	LookupFunc func(database, key string) (line string, err error)
@@ -89,7 +89,7 @@ func (d *Directory) UserByName(name string) (Account, error) {
 	return a, nil
 }
 
-// WithGroups returns an account with its groups.
+// WithGroups returns the account with its groups filled in.
 func (d *Directory) WithGroups(a Account) (Account, error) {
 	if a.Groups != nil {
 		return a, nil
@@ -136,8 +136,8 @@ func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// lookupByName queries the sources outside the files for a name. It returns "" if the name consists only of
-// digits, signs and spaces, because getent would look up that number instead of the name.
+// lookupByName queries the sources outside the files for a name. getent looks up a number instead of a name
+// if the name consists only of digits, signs and spaces. For such a name, lookupByName returns "".
 func (d *Directory) lookupByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -163,8 +163,8 @@ func (o *lookupCache[T]) clear() {
 	o.lookups = nil
 }
 
-// FileStamp identifies the state of a file, to detect changes. The change time (ctime) shows that the owner or the
-// mode of the file has changed.
+// FileStamp identifies the state of a file. If two stamps of a file differ, the file has changed. The stamp
+// contains the change time (ctime), which also changes with the owner and the mode of the file.
 type FileStamp struct {
 	dev, ino     uint64
 	size         int64
@@ -181,8 +181,7 @@ func FileStampOf(path string) (FileStamp, error) {
 }
 
 // loadFiles returns the content of the files, and reads them again if they have changed. While the files are
-// unchanged, concurrent callers do not block each other. That matters, because every request on the socket
-// looks up accounts.
+// unchanged, it takes no lock, because every request on the socket looks up accounts.
 func (d *Directory) loadFiles() (*accountFiles, error) {
 	stamps, err := stampFiles()
 	if err != nil {
@@ -191,7 +190,7 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}
-	d.readMu.Lock() // if several callers arrive here, the first one reads the files for all of them
+	d.readMu.Lock() // if several callers wait here, the first one reads the files for all of them
 	defer d.readMu.Unlock()
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
@@ -217,8 +216,8 @@ func stampFiles() ([2]FileStamp, error) {
 	return [2]FileStamp{passwd, group}, errors.Join(err1, err2)
 }
 
-// parseFiles parses passwd(5) and group(5). If several lines have the same number or name, the
-// first one is used, as by getpwuid(3).
+// parseFiles parses the content of passwd(5) and group(5). If several lines have the same number or name, it
+// uses the first one, like getpwuid(3).
 func parseFiles(passwd, group string) *accountFiles {
 	l := &accountFiles{gidsByName: map[string]uint32{}, groupNames: map[uint32]string{}}
 	members := map[string][]uint32{}

@@ -35,7 +35,7 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
-// While the files are unchanged, no caller waits for another one, even for one that is reading the files.
+// While the files are unchanged, a lookup does not wait for another goroutine that is reading the files.
 func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d := new(Directory)
 	if _, err := d.UserByUID(0); err != nil {
@@ -89,8 +89,9 @@ func newFakeSources() *fakeSources {
 	}}
 }
 
-// Directory finds accounts that are only in other sources, by name and by number, with all groups. It does not
-// query the other sources for accounts that are in the files.
+// Directory finds accounts that are not in the files but in another source, such as LDAP. It finds them by
+// name and by number, with all groups. It does not query the other sources for accounts that are in the
+// files.
 func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	e := newFakeSources()
 	d := &Directory{LookupFunc: e.lookup}
@@ -121,8 +122,8 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	}
 }
 
-// A lookup by name finds no account if the name is a number, also with a sign. getent would look up that number
-// instead.
+// A lookup by name finds no account if the name is a number, with or without a sign. Without this rule,
+// getent would look up the account with that number.
 func TestNumberIsNotAName(t *testing.T) {
 	e := &fakeSources{answers: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
@@ -142,7 +143,7 @@ func TestNumberIsNotAName(t *testing.T) {
 	}
 }
 
-// A result is cached for a minute, also if it says that the account does not exist. Concurrent callers share
+// A result is cached for a minute, even the result that an account does not exist. Concurrent callers share
 // one lookup.
 func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	})
 }
 
-// If the other sources do not answer in time, lookups fail immediately for the next minute. With
+// After a lookup in the other sources has timed out, further lookups fail immediately for a minute. With
 // AlwaysQueryRemote, each lookup still queries the sources.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,8 @@ func (d *Directory) UserByUID(uid uint32) (Account, error) {
 
 func (d *Directory) UserByName(name string) (Account, error) { return toAccount(user.Lookup(name)) }
 
-// toAccount converts a result of package os/user. That package does not know the shell.
+// toAccount converts a result of package os/user. It leaves Shell empty, because that package does not report
+// the shell.
 func toAccount(u *user.User, err error) (Account, error) {
 	if err != nil {
 		return Account{}, err
@@ -33,7 +34,7 @@ func toAccount(u *user.User, err error) (Account, error) {
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
-// WithGroups returns an account with its groups.
+// WithGroups returns the account with its groups filled in.
 func (d *Directory) WithGroups(a Account) (Account, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
 	if err != nil {

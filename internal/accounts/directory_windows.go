@@ -12,11 +12,12 @@ import (
 )
 
 // Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number that
-// IDOfSID assigns. It caches the answers of a domain for a minute. The zero value is ready for use. The methods
-// may be called concurrently.
+// IDOfSID assigns. It caches the results of domain queries for a minute. The zero value is ready for use. The
+// methods may be called concurrently.
 type Directory struct {
-	// After a query of the domain has timed out, such lookups fail immediately for a minute. So a caller that only
-	// displays names is delayed only once. With AlwaysQueryRemote, lookups query the domain even then.
+	// AlwaysQueryRemote makes every lookup query the domain. By default, lookups in the domain fail
+	// immediately for a minute after one has timed out, so that a caller that only displays names is delayed
+	// only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.
@@ -35,7 +36,7 @@ type Entry struct {
 // UserID returns the number of a user, by name, SID or number. It returns a number unchanged,
 // without checking that the user exists.
 func (d *Directory) UserID(nameOrID string) (int, bool) {
-	// For Windows, SYSTEM and the accounts of services are well-known groups.
+	// Windows reports SYSTEM and the accounts of services as well-known groups, not as users.
 	return d.lookupID(nameOrID, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
@@ -98,8 +99,8 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up the account with the given name or SID. query asks Windows for it. Windows may query a
-// domain, which can take any time, so lookupEntry waits at most lookupTimeout.
+// lookupEntry looks up the account with the given name or SID by calling query, which asks Windows. Windows
+// may query a domain, which can take any time, so lookupEntry waits at most lookupTimeout.
 func (d *Directory) lookupEntry(nameOrSID string, query func() (Entry, error)) (Entry, error) {
 	return d.otherSourcesCache.get(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (Entry, error) {
 		if d.LookupFunc != nil {
@@ -110,8 +111,8 @@ func (d *Directory) lookupEntry(nameOrSID string, query func() (Entry, error)) (
 			error
 		}
 		answered := make(chan answer, 1)
-		// This goroutine ends when Windows answers. In the minute after a timeout, only lookups with
-		// AlwaysQueryRemote start another such goroutine.
+		// This goroutine ends when Windows responds, perhaps after lookupTimeout. In the minute after a
+		// timeout, only lookups with AlwaysQueryRemote start another such goroutine.
 		go func() {
 			e, err := query()
 			answered <- answer{e, err}

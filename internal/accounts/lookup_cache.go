@@ -17,8 +17,8 @@ const (
 	maxCachedLookups = 10_000          // highest number of cached answers
 )
 
-// errLookupTimeout means that a source outside this machine did not answer within lookupTimeout. Its method Error
-// formats the text, so that a program that does not need the text does not format it when it starts.
+// errLookupTimeout means that a source outside this machine did not answer within lookupTimeout. Its text is
+// formatted when Error is called, not at each start of the program.
 var errLookupTimeout error = lookupTimeoutError{}
 
 type lookupTimeoutError struct{}
@@ -45,9 +45,11 @@ type lookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry, or calls query() and returns its result. Concurrent callers for the same name share
-// one lookup. After query() has returned errLookupTimeout, get returns this error for a minute without calling
-// query(). If alwaysQuery is set, get calls query() even in that minute. get does not cache other errors.
+// get returns the cached entry, or calls query and returns its result. Concurrent callers for the same name
+// share one call of query.
+//
+// After query has returned errLookupTimeout, get returns this error for a minute without calling query,
+// unless alwaysQuery is set. get does not cache other errors.
 func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]

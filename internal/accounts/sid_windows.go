@@ -132,8 +132,9 @@ const (
 	accountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
-// machineSID returns the SID that is the prefix of this machine's accounts. It returns nil if Windows does
-// not report the SID. In that case this machine's accounts get digests, like other accounts.
+// machineSID returns the SID that the SIDs of this machine's accounts begin with. It returns nil if Windows
+// does not report the SID. In that case IDOfSID identifies this machine's accounts by digests, like other
+// accounts.
 var machineSID = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr

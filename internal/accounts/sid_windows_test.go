@@ -162,7 +162,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 	})
 }
 
-// An error that means "no such account" does not count as a timeout. So later lookups still query the domain.
+// An error that means "no such account" is a result, not a timeout. So later lookups still query the domain.
 func TestUnknownAccountIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range noAccountErrors {

@@ -14,10 +14,13 @@ import (
 	"strings"
 )
 
-// variablesOfOneProcess are the environment variables that a process must not inherit. systemd sets most of
-// them for one process or unit. A service that inherited them would act as the unit of its caller, for example
-// in messages to systemd. The Go runtime reads the variables from GOGC on at its start, as documented in
-// package runtime. One caller's values of them would affect the service for all its users.
+// variablesOfOneProcess are the environment variables that a process must not inherit.
+//
+// systemd sets most of the variables before GOGC for one process or unit. A service that inherited them would
+// act as the unit of its caller, for example in messages to systemd.
+//
+// The variables from GOGC on configure the Go runtime. The values of one caller would affect the service for
+// all its users.
 var variablesOfOneProcess = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
 	"INVOCATION_ID", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID",

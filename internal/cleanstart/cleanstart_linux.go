@@ -12,17 +12,17 @@ import (
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
 	unlimited              = unix.RLIM_INFINITY
-	clampReset             = ^uint32(0) // this value removes a utilization clamp
+	clampReset             = ^uint32(0) // passed to sched_setattr(2), it removes a utilization clamp
 )
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// name and unit are for the report of InheritedAttributes. If name is "", the report omits the limit,
-	// because no job fails when the limit is lower than usual.
+	// InheritedAttributes names the limit by name and unit. If name is "", InheritedAttributes does not
+	// report the limit, because no job fails when the limit is lower than usual.
 	name, unit string
-	// hard is 0 if the default differs between systems. Otherwise soft is at most hard.
+	// hard is 0 if the default differs between systems. If it is not 0, soft is at most hard.
 	soft, hard uint64
 }
 
@@ -46,9 +46,10 @@ var limits = []limit{
 	{unix.RLIMIT_RTPRIO, "", "", unlimited, 0},
 }
 
-// Reset gives the calling thread those attributes of a fresh process that the account may set. The caller must
-// first lock its goroutine to the thread, and must execute the new program just afterwards. Reset ignores
-// errors, because InheritedAttributes reports in the new program which attributes were not reset.
+// Reset gives the calling thread the attributes of a fresh process, except those that the account may not
+// set. The caller must first lock its goroutine to the thread, and must execute the new program just
+// afterwards. Reset ignores errors, because the new program calls InheritedAttributes, which reports the
+// attributes that were not reset.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -87,8 +88,8 @@ func DefaultSignals() {
 	const sigIgn = 1 // SIG_IGN
 	var zeros [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		// The array is larger than the kernel's struct sigaction. Its first element is the signal's handler, where 0
-		// means the default action.
+		// The kernel's struct sigaction is smaller than this array. Its first element is the signal's
+		// handler, and 0 means the default action.
 		var oldAction [8]uintptr
 		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&oldAction)), 8, 0, 0)
 		if failed == 0 && oldAction[0] == sigIgn {
@@ -119,7 +120,8 @@ func (l limit) defaultSoft(hard uint64) uint64 { return min(l.soft, hard) }
 // resetScheduling resets the scheduling policy, nice value, utilization clamps, CPU affinity and I/O class.
 func resetScheduling() {
 	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
-	// Try these settings in turn and keep the first one that the kernel accepts.
+	// Old kernels reject the clamps, and an ordinary user may not lower the nice value. So try these settings
+	// in turn, and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
 		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, clampReset, clampReset
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
@@ -145,7 +147,7 @@ func Nice() int {
 	return zeroNice - n
 }
 
-// resetMemory resets the memory policy of the thread, and the weight that the out-of-memory killer gives the
+// resetMemory resets the memory policy of the thread, and how likely the out-of-memory killer selects the
 // process.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
@@ -164,8 +166,8 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops the rights that the caller had in addition to those of its account. These are the
-// session keyring, which ends with the caller's session, and the capabilities that exec would pass on.
+// resetCredentials drops two rights of the caller that its account does not have: the session keyring, which
+// ends with the caller's session, and the capabilities that exec would pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

@@ -22,7 +22,7 @@ const commandOOMScore = 200
 // InheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
 // Each description says what the attribute means for jobs.
 func InheritedAttributes() []string {
-	// The first process of the machine or container shows the usual attributes.
+	// Compare the attributes with those of process 1. It has the usual ones of the machine or container.
 	own, first := readProcStatus("self"), readProcStatus("1")
 	var list attributes
 	list.addScheduling(own, first)
@@ -42,8 +42,8 @@ func (l *attributes) addIf(inherited bool, format string, args ...any) {
 	}
 }
 
-// addScheduling adds the scheduling attributes that are not the usual ones. ownStatus is the state of this process,
-// and initStatus is that of the process with pid 1.
+// addScheduling adds the scheduling attributes that differ from the usual ones. ownStatus is /proc/PID/status
+// of this process, and initStatus that of process 1.
 func (l *attributes) addScheduling(ownStatus, initStatus procStatus) {
 	nice := Nice()
 	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
@@ -87,8 +87,8 @@ func (l limit) defaultHard() uint64 {
 	return most / 2
 }
 
-// addRights adds the rights that this process lacks although the machine's first process has them. In a
-// container, both processes have the container's restrictions, so addRights does not report these.
+// addRights adds the rights that this process lacks and process 1 has. In a container, the container's
+// restrictions apply to both, so addRights does not report them.
 func (l *attributes) addRights(ownStatus, initStatus procStatus) {
 	l.addIf(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
@@ -155,8 +155,8 @@ func describeInheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile returns the
-// content of a control group's file.
+// describeUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile
+// returns the content of a file below /sys/fs/cgroup, without the final line break.
 func describeUnit(procCgroup string, readFile func(file string) string) (descriptions []string) {
 	group := ""
 	for line := range strings.Lines(procCgroup) {
@@ -202,7 +202,8 @@ func readProcStatus(pid string) procStatus {
 	return s
 }
 
-// countSetMembers counts the members of a set. The field contains the set as a hexadecimal mask.
+// countSetMembers counts the members of a set, such as a set of processors. The field contains the set as a
+// hexadecimal mask.
 func (s procStatus) countSetMembers(field string) (n int) {
 	for _, word := range strings.Split(s[field], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// requestsHelp reports whether the arguments request help, before the command or directly after it. Later
-// arguments may belong to a job's program.
+// requestsHelp reports whether the arguments request help, before the command or directly after it. It
+// ignores later arguments, which may belong to the program of a job.
 func requestsHelp(args []string) bool {
 	verb := false
 	for i := 0; i < len(args); i++ {
@@ -41,8 +41,8 @@ func requestsAllHelp(args []string) bool {
 		slices.Contains(args, "-h"))
 }
 
-// withoutAllFlag removes --all from arguments that request the complete help, because some commands do not
-// have the flag --all.
+// withoutAllFlag removes --all from arguments that request the complete help (--help --all), because some
+// commands do not have the flag --all.
 func withoutAllFlag(args []string) []string {
 	if !requestsAllHelp(args) {
 		return args
@@ -66,14 +66,14 @@ func separateNegativeNumber(args []string) []string {
 	return args
 }
 
-// ExactArgs returns a check that exactly n arguments are given. Its error describes the expected arguments with the
-// given text, for example "the name of a queue".
+// ExactArgs returns a check that the user gives exactly n arguments. argsText describes these arguments in
+// the error, for example "the name of a queue".
 func ExactArgs(n int, argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkArgCount(cmd, args, n, argsText) }
 }
 
-// checkArgCount returns an error if there are not n arguments. It is not part of ExactArgs, because the
-// compiler copies the body of ExactArgs into every command.
+// checkArgCount returns an error if there are not n arguments. It is separate from ExactArgs, because the
+// compiler inlines ExactArgs into the code of every command.
 func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) error {
 	if len(args) == n {
 		return nil
@@ -85,7 +85,8 @@ func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) er
 	return fault.Usagef("%s", text)
 }
 
-// AtLeastOneArg returns a check that one or more arguments are given. Its error describes them with the given text.
+// AtLeastOneArg returns a check that the user gives one or more arguments. argsText describes them in the
+// error.
 func AtLeastOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -95,7 +96,7 @@ func AtLeastOneArg(argsText string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOneArg returns a check that at most one argument is given. Its error describes it with the given text.
+// AtMostOneArg returns a check that the user gives at most one argument. argsText describes it in the error.
 func AtMostOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -105,8 +106,8 @@ func AtMostOneArg(argsText string) cobra.PositionalArgs {
 	}
 }
 
-// GroupCommand returns a command that only contains subcommands. For an unknown subcommand, that command returns an
-// error that suggests the right one.
+// GroupCommand returns a command that only contains subcommands. If the user names an unknown subcommand, the
+// returned command fails with an error that suggests the right one.
 func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

@@ -53,15 +53,15 @@ func requeueVerb(a *App) *cobra.Command {
 // confirmation on a terminal.
 var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that the user names by id or selects with flags. outcome describes a
-// changed job in messages, for example "is held". states lists the job states that the command accepts; nil
-// means all.
+// jobsCommand builds a command for jobs that the user names by id or selects with flags. states lists the job
+// states that the command accepts; nil means all. outcome is the text in messages for a job that the command
+// has changed, for example "is held".
 func (a *App) jobsCommand(name, short, outcome string, method bulkFunc, states ...string) *cobra.Command {
 	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, method)
 }
 
-// selectionCommand builds a command that calls method for the jobs of a selection. outcome describes a changed
-// job in messages.
+// selectionCommand builds a command that calls method for the jobs of a selection. outcome is the text in
+// messages for a job that the command has changed.
 func (a *App) selectionCommand(use, short string, s *Selection, outcome string, method bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
@@ -69,7 +69,7 @@ func (a *App) selectionCommand(use, short string, s *Selection, outcome string, 
 	}
 	stateShort := "s"
 	if cmd.Name() == "kill" {
-		stateShort = "" // leave -s to --signal, as in kill(1)
+		stateShort = "" // in "queuectl kill", -s is short for --signal, as in kill(1)
 	}
 	s.AddFlags(cmd, stateShort)
 	s.AddActionFlags(cmd)
@@ -88,8 +88,8 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allFlagUsage describes the flag
-// --all. wholeQueueText is the message after a command with that flag.
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allFlagUsage describes
+// the flag --all in the help. With --all, the command prints wholeQueueText.
 func (a *App) pauseCommand(
 	name, short, outcome string, method bulkFunc, allFlagUsage, wholeQueueText string,
 ) *cobra.Command {
@@ -165,9 +165,11 @@ func (a *App) clearCommand(
 	return cmd
 }
 
-// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed or refused. outcome
-// describes a changed job. wholeQueueText is the message for a command on the whole queue, which succeeds even without
-// jobs. It is "" for other commands.
+// RunBulk executes a command on many jobs in requests of bounded size. It prints which jobs were changed and
+// which were refused. outcome describes a changed job.
+//
+// wholeQueueText is "" unless the command acts on the whole queue. Such a command prints wholeQueueText and
+// succeeds even if there are no jobs.
 func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
 	sendRequest func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
@@ -214,7 +216,7 @@ func (a *App) PrintRemoved(count control.RemovalCount) error {
 }
 
 // printDryRunCount prints the number of jobs that a dry run counted. With --quiet it prints to standard
-// error, because standard output then holds only ids.
+// error, because with --quiet standard output contains only ids.
 func (a *App) printDryRunCount(n int) error {
 	to := a.Stdout
 	if a.Quiet {
@@ -224,8 +226,8 @@ func (a *App) printDryRunCount(n int) error {
 	return err
 }
 
-// printBulkResult prints the result of one request: one line of JSON with --jsonl, or the ids and the refusals.
-// With --json it only adds the result to *combined.
+// printBulkResult prints the result of one request: one line of JSON with --jsonl, otherwise the ids and the
+// refusals. With --json it prints nothing, and only adds the result to *combined.
 func (a *App) printBulkResult(result, combined *control.BulkResult, outcome string) error {
 	if result.MatchCount != nil {
 		if combined.MatchCount == nil {

@@ -23,9 +23,9 @@ func (a *App) execDaemon() (err error) {
 	return err
 }
 
-// ReadClient returns a client for a command that only reads. Normally this is a client of the chosen service.
-// For the directory of a private run ("queuectl run --private") without a service, the client reads the queue's
-// files.
+// ReadClient returns a client for a command that only reads. The client sends its requests to the chosen
+// service. Only if that service does not run, and --dir is the directory of a private run ("queuectl run
+// --private"), the client reads the files of the queue itself.
 func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	if a.offlineClient != nil {
 		return a.offlineClient, nil
@@ -60,20 +60,21 @@ func (a *App) WithClient(action func(*control.Client) error) error {
 	return useClient(c, err, action)
 }
 
-// WithStartedService is like WithClient. But if the service is the user's own and does not run, it first starts
-// the service.
+// WithStartedService is like WithClient. But if the chosen service is the user's own and does not run,
+// WithStartedService first starts that service.
 func (a *App) WithStartedService(ctx context.Context, action func(*control.Client) error) error {
 	c, err := a.AutostartClient(ctx)
 	return useClient(c, err, action)
 }
 
-// WithReader is like WithClient, but uses the client that ReadOrWaitClient returns.
+// WithReader calls action(c) with the client that ReadOrWaitClient returns, and then closes the client.
 func (a *App) WithReader(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
 	c, err := a.ReadOrWaitClient(ctx, waitsForEvents)
 	return useClient(c, err, action)
 }
 
-// useClient calls action(c) and then closes the client. If err is not nil, it returns err.
+// useClient calls action(c) and then closes c. c and err are the results of the function that created the
+// client. If err is not nil, useClient only returns err.
 func useClient(c *control.Client, err error, action func(*control.Client) error) error {
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func useClient(c *control.Client, err error, action func(*control.Client) error)
 	return action(c)
 }
 
-// JobPages reads the pages of a list of jobs one by one. It ends after an error.
+// JobPages yields the pages of a list of jobs one by one. After an error it yields the error and ends.
 func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[[]control.Job, error] {
 	return func(yield func([]control.Job, error) bool) {
 		for more := true; more; {
@@ -97,8 +98,8 @@ func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[
 	}
 }
 
-// ReadOrWaitClient returns a client of a running service if waitsForEvents is true, because a command can wait for
-// future events only there. Otherwise it returns the same client as ReadClient.
+// ReadOrWaitClient returns a client of a running service if waitsForEvents is true, because only a running
+// service sends future events. Otherwise it returns the same client as ReadClient.
 func (a *App) ReadOrWaitClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
 	if waitsForEvents {
 		return a.Client()
@@ -116,8 +117,8 @@ func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, 
 	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, printReply) })
 }
 
-// RequestVerb returns a command without arguments that sends one request and prints the reply. Flags may set
-// the parameters *p of the request.
+// RequestVerb returns a command without arguments. The command sends one request with the parameters *p,
+// which flags may set, and prints the reply.
 func RequestVerb[P, R any](
 	a *App, use, short string, method ClientMethod[P, R], p *P, printReply func(R) error,
 ) *cobra.Command {
@@ -144,9 +145,11 @@ func NamedRequestVerb[P, R any](a *App, use, short, argText string, name *string
 }
 
 // ListVerb builds a command that prints a table of all objects of one kind, such as gates. If there are no
-// objects, emptyText replaces the table. readPage returns the page of objects at a cursor, and the cursor of the next
-// page, or "" after the last one. If offline is true, the command can also read a private run that has no running
-// service.
+// objects, the command prints emptyText. If offline is true, the command can also read a private run that has
+// no running service.
+//
+// readPage returns the page of objects at a cursor. It also returns the cursor of the next page, or "" after
+// the last page.
 func ListVerb[T any](a *App, short, emptyText string, headings []string, offline bool,
 	readPage func(ctx context.Context, c *control.Client, cursor string) (list []T, nextCursor string, err error),
 	makeRow func(*T) []string) *cobra.Command {
@@ -170,8 +173,8 @@ func ListVerb[T any](a *App, short, emptyText string, headings []string, offline
 	}
 }
 
-// ReadAndPrint is CallAndPrint for commands that only read. Such commands can also read the directory
-// of a private run that has no running service.
+// ReadAndPrint is CallAndPrint for a command that only reads. Such a command can also read the directory of a
+// private run that has no running service.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
 	a.MissingQueueIsEmpty = true
@@ -193,8 +196,8 @@ func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, 
 	return printReply(got)
 }
 
-// errNothingToCheck is the error of a health check when no queue exists. A command that lists things
-// succeeds in that case, but a health check must fail.
+// errNothingToCheck is the error of a health check when no queue exists. A health check must fail then,
+// although a command that lists jobs succeeds.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
 		"hello' (or run: queuectl service start)"}

@@ -17,7 +17,7 @@ import (
 // completionTimeout bounds how long a shell waits for completions.
 const completionTimeout = time.Second
 
-// A lister calls add for each name that it knows, with a description of the name, or "".
+// A lister calls add for each name that it knows. The description of a name may be "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
 // complete returns the names from listNames that begin with prefix, except those that the user has already typed.
@@ -99,8 +99,8 @@ func (a *App) completeIDList(_ *cobra.Command, _ []string, typedIDs string) (lis
 	return lists, keepOrderNoFiles
 }
 
-// completeBatches completes the names of batches, beginning with those of the newest jobs. It omits names that
-// contain control characters.
+// completeBatches completes the names of batches. It offers the batches of the newest jobs first, and omits
+// names that contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // on an error, offer nothing

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// "queuectl run" exits with the job's exit code, even if that has 32 bits. Only Windows has such exit codes.
+// "queuectl run" exits with the exit code of the job. On Windows, an exit code has 32 bits.
 func TestExitCodesPass(t *testing.T) {
 	for _, code := range []int64{3, 256, 0xc0000005} {
 		if got := jobExitCode(&control.Job{State: queue.Dead.String(), ExitCode: &code}); int64(got) != code {

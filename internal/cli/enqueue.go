@@ -75,7 +75,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// maxCountedBatchJobs is the highest number of a batch's jobs that addToBatch counts.
+// addToBatch counts at most maxCountedBatchJobs jobs of a batch.
 const maxCountedBatchJobs = 10_000
 
 // addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
@@ -112,7 +112,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
 	if err := input.CompleteAndCheck(s, noCwd); err != nil {
-		return err // check before a service is started
+		return err // an invalid job must not start the service
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: idempotencyKey, RequireLimits: a.RequireLimits,
@@ -155,7 +155,7 @@ func (a *App) UploadOptions(partWord, idempotencyKey string, noCwd bool) enqueue
 	}
 }
 
-// enqueueSource enqueues all jobs of a source, or none.
+// enqueueSource enqueues all jobs of a source. After an error it enqueues none of them.
 func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
 	idempotencyKey string) error {
 	enqueue.WarnExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
@@ -202,7 +202,7 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 	return up.FinishAndPrint(err, due)
 }
 
-// enqueueArray enqueues all jobs of a JSON array, or none.
+// enqueueArray enqueues all jobs of a JSON array. After an error it enqueues none of them.
 func (a *App) enqueueArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
 	if len(jobs) == 0 {
 		a.Say("the JSON array contains no jobs")

@@ -28,8 +28,8 @@ func unknownVerbHint(word string, verbNames []string) string {
 // maxRefusedIDs is the highest number of ids in one line about refused jobs.
 const maxRefusedIDs = 5
 
-// refusalLines returns lines that say why jobs were refused, one line for each reason. The lines name the
-// flags that the user typed instead of the fields that the flags set.
+// refusalLines returns one line for each reason why jobs were refused. A line names the flag that the user
+// typed instead of the field that the flag sets.
 func refusalLines(cmd *cobra.Command, refusals []control.Refusal) (lines []string) {
 	ids := map[string][]string{} // ids of the refused jobs by reason
 	var reasons []string
@@ -66,7 +66,7 @@ func firstIDsText(ids []string) string {
 	return text
 }
 
-// flagError returns the error about a wrong flag, in queuectl's words instead of those of the flag library.
+// flagError replaces an error of the flag library by an error in queuectl's words.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknownFlag *pflag.NotExistError
 	var missingValue *pflag.ValueRequiredError

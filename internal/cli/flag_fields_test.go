@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// An error names the flag that the user typed. If the user typed no flag for a field, it names the field.
+// An error about a field names the flag with which the user set the field. If the user set the field without
+// a flag, the error names the field.
 func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

@@ -28,8 +28,9 @@ type FollowedJobs interface {
 	// ProgressInterval, and when Follower.Wake is closed. These calls may be slow. After each event, it calls IsDone
 	// with isCheckDue false.
 	IsDone(ctx context.Context, isCheckDue bool) (bool, error)
-	// WaitingJobID returns the id of a waiting job, so that the Follower prints why that job waits. It returns
-	// "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the reason.
+	// WaitingJobID returns the id of a waiting job. The Follower prints why that job waits. WaitingJobID
+	// returns "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the
+	// reason.
 	WaitingJobID(ctx context.Context) string
 	// Progress returns the progress to draw, or nil to draw nothing.
 	Progress() *JobsProgress
@@ -122,7 +123,8 @@ type retryTracker struct {
 }
 
 // describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". jobCount is the
-// number of these jobs. describe returns "" if jobCount is 0. include selects the jobs to consider.
+// number of these jobs. describe returns "" if jobCount is 0. To find the time of the first retry, it
+// considers the jobs for which include returns true.
 func (r *retryTracker) describe(ctx context.Context, c *control.Client, jobCount int64,
 	include func(seq int64) bool) string {
 	if jobCount == 0 {
@@ -132,8 +134,8 @@ func (r *retryTracker) describe(ctx context.Context, c *control.Client, jobCount
 		r.polledAt, r.firstRetryAt = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.TextList{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
-			// Ignore an error, because the stream of events reports it. If the list has several pages, the time
-			// of the first retry is unknown.
+			// An error is ignored here, because the stream of events reports it. If the list has several
+			// pages, the time of the first retry is unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
@@ -205,7 +207,7 @@ func (l *JobLog) Add(position int, j *control.Job, receivedBytes int64) {
 		code, sig, command)
 }
 
-// WriteError returns the first error of a write. It may be called on nil, and returns nil then.
+// WriteError returns the first error of a write. On a nil JobLog it returns nil.
 func (l *JobLog) WriteError() error {
 	if l == nil {
 		return nil

@@ -29,7 +29,7 @@ type listFlags struct {
 	columns []string
 	sort    string
 	watch   bool
-	// In tables, running jobs come first, then waiting jobs in the order in which they will start.
+	// inStartOrder makes a table list running jobs first, then waiting jobs in the order of their start.
 	inStartOrder bool
 }
 
@@ -82,8 +82,8 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. If the user does not choose the
-// columns, head contains the headings of the table, and makeRow returns a job's row.
+// printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. The parameters head and
+// makeRow define the headings and the rows of the table, unless the user chooses the columns.
 func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string, head ...string) error {
 	a.MissingQueueIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
@@ -215,7 +215,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		order.jobs, hasMore = nil, seen > printed
 	}
 	if a.Structured() && !a.Quiet {
-		list.End() // Flush returns the error of this write
+		list.End() // Flush below returns an error of this write
 	}
 	return tableJobs, hasMore, out.Flush()
 }
@@ -302,9 +302,9 @@ func sortForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobs returns the first limit jobs of the whole queue, or of some states. It takes them from the
-// service's reply for the status screen. It returns errTooFewJobs if that reply contains too few jobs of these
-// states.
+// firstJobs returns the first limit jobs, of the states in p or of all states. It takes them from the
+// service's reply for the status screen. It returns errTooFewJobs if that reply contains too few jobs of
+// these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
@@ -390,14 +390,14 @@ func selectTableJobs(unfinishedJobs, deadJobs, otherEndedJobs []control.Job, lim
 	return append(jobs, otherEndedJobs[:min(len(otherEndedJobs), limit-len(jobs))]...)
 }
 
-// hasFilter reports whether a list is restricted by anything other than states.
+// hasFilter reports whether a list has any filter other than states.
 func hasFilter(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
 		p.IDGlob != ""
 }
 
-// expandStateNames returns the names of the states that p selects, each once. A name like "waiting" means
-// several states.
+// expandStateNames returns the names of the states that p selects, each once. A name in p like "waiting"
+// selects several states.
 func expandStateNames(p *control.List) (names []string, err error) {
 	var selected []queue.State
 	for _, name := range p.State {
@@ -447,16 +447,16 @@ func columnFuncs(names []string) (headings []string, makeRow func(*control.Job) 
 	}, nil
 }
 
-// sorter collects the jobs that come first in the order of compare, at most limit. It drops the others, so its
-// memory use is bounded.
+// sorter collects the first jobs in the order of compare. It keeps at most limit of them, so its memory use
+// is bounded.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
 	jobs    []control.Job
 }
 
-// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. The sorter keeps
-// limit jobs.
+// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. limit is
+// how many jobs the sorter keeps.
 func newSorter(sortFlag string, limit int) (*sorter, error) {
 	name, down := strings.CutPrefix(sortFlag, "-")
 	c, err := findColumn("sort", name)

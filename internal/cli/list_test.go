@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// If several values of --state select the same state, its jobs count only once in the number of jobs that a table
-// omits.
+// Two values of --state may select the same state, such as failed and waiting. A table counts the jobs of
+// that state only once in the number of jobs that it omits.
 func TestStateNamesAreDistinct(t *testing.T) {
 	got, err := expandStateNames(&control.List{State: control.TextList{"failed", "waiting"}, Failed: true})
 	if want := []string{"blocked", "held", "pending", "failed", "dead"}; err != nil || !slices.Equal(got, want) {

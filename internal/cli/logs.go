@@ -37,7 +37,7 @@ func logsVerb(a *App) *cobra.Command {
 				})
 			}
 			if len(ids) == 0 {
-				a.MissingQueueIsEmpty = true // without a queue, the flags select no jobs
+				a.MissingQueueIsEmpty = true // if no queue exists yet, the flags select no jobs
 				if err := a.WithReader(cmd.Context(), p.Follow, func(c *control.Client) error {
 					selected, err := s.ResolveJobs(cmd, c, nil)
 					for i := range selected {
@@ -83,7 +83,7 @@ type logReader struct {
 	jsonList       *term.JSONList // the JSON list to print to; nil for text
 }
 
-// withLogs calls action(r) with a logReader. With JSON, it then prints the end of the list.
+// withLogs calls action(r) with a logReader. If the output is JSON, it then prints the end of the list.
 func (a *App) withLogs(ctx context.Context, p control.Logs, showTimestamps bool, action func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{app: a, client: c, params: p, showTimestamps: showTimestamps}
@@ -102,14 +102,14 @@ func (a *App) withLogs(ctx context.Context, p control.Logs, showTimestamps bool,
 var errAttemptEnded = errors.New("the attempt has ended")
 
 // readAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
-// prints the running attempt. anyPrinted reports whether it printed anything.
+// prints the attempt that is running. anyPrinted reports whether it printed anything.
 func (r *logReader) readAttempt(
 	ctx context.Context, id string, attempt int, prefix string,
 ) (anyPrinted bool, err error) {
 	p := r.params
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.LastLines = nil // print the whole attempt, because it started after this command did
+		p.LastLines = nil // this attempt started after the command did, so print all of its output
 	}
 	anyPrinted, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errAttemptEnded) {
@@ -204,8 +204,8 @@ func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, showT
 }
 
 // These constants bound how many attempts are read concurrently. The service limits the open streams of each
-// user, so these bounds leave some streams for the user's other commands. If an attempt starts while
-// maxLiveStreams attempts are followed, its output is printed when it has ended.
+// user, and these bounds leave some streams for the user's other commands. If an attempt starts while
+// maxLiveStreams attempts are followed, its output is printed after it has ended.
 const (
 	maxLiveStreams  = 24
 	maxEndedStreams = 4
@@ -271,8 +271,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handleEvent follows an attempt that has started. It prints the output of an ended attempt, unless it followed that
-// attempt.
+// handleEvent handles the start or the end of an attempt. It follows an attempt that has started. It prints
+// the output of an attempt that has ended, unless it has followed that attempt.
 func (q *queueReader) handleEvent(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -335,7 +335,8 @@ func (q *queueReader) startReading(ctx context.Context, id string, attempt int, 
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
-			// Try again only if no stream was free and nothing was printed. Any other error ends the command.
+			// Try again only if the service had no free stream and nothing was printed. Any other error ends
+			// the command.
 			case printed || !errors.Is(err, queue.ErrUnavailable):
 				q.fail(err)
 				return
@@ -359,7 +360,7 @@ func damagedOutputError(p *control.OutputPiece) error {
 }
 
 // logPrinter prints the pieces of one job's output. If it prints a prefix before each line, it buffers an
-// incomplete line, so that the lines of several jobs do not mix.
+// incomplete line until the rest arrives, so that lines of different jobs do not mix.
 type logPrinter struct {
 	app            *App
 	writers        [2]term.SafeWriter // one for standard output and one for standard error

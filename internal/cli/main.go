@@ -31,7 +31,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// App executes one command. It holds what all commands need.
+// App executes one command. It holds everything that several commands need.
 type App struct {
 	term.Output    // prints results and messages
 	connect.Finder // finds the service and connects to it
@@ -44,8 +44,8 @@ type App struct {
 	Cmd           *cobra.Command  // the command that is running; nil before it starts
 	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
 	helpErr       error           // why queuectld, which prints the help, could not be executed
-	// MissingQueueIsEmpty says that the command only lists things. For such a command, a missing queue is an empty
-	// list instead of an error.
+	// MissingQueueIsEmpty says that the command only lists things. If no queue exists yet, such a command
+	// prints an empty list instead of an error.
 	MissingQueueIsEmpty bool
 
 	// These fields hold flags that several commands have.
@@ -56,8 +56,8 @@ type App struct {
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
-	// Explorer may start this program, for example at logon. Cobra would then print this text and exit, unless
-	// it is empty.
+	// Cobra prints this text and exits if Explorer has started the program, for example at logon. An empty
+	// text turns this off.
 	cobra.MousetrapHelpText = ""
 	a := NewApp(p, os.Stdin, term.PrepareOutput(os.Stdout), term.PrepareOutput(os.Stderr))
 	// The context is never cancelled. A context that can be cancelled would cost each command a goroutine and a
@@ -110,9 +110,11 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// setLocalZone sets time.Local to the zone in TZ if package time could not read that zone. needsDaemon is true if
-// only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an error,
-// because the command would print or read wrong times. Commands without local times set AllowsUnknownTZ.
+// setLocalZone sets time.Local to the zone in TZ, if package time could not read that zone. If only queuectld
+// can load the zone, needsDaemon is true, and the caller must execute queuectld.
+//
+// An unknown zone is an error, because the command would print or read wrong times. Commands that set
+// AllowsUnknownTZ do not use local times, so they ignore an unknown zone.
 func (a *App) setLocalZone(v *Verb, args []string) (needsDaemon bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
@@ -134,8 +136,8 @@ func (a *App) setLocalZone(v *Verb, args []string) (needsDaemon bool, err error)
 	return false, nil
 }
 
-// Root returns the root command, which will execute the given arguments. It contains the command that they
-// name, or all commands if they name none.
+// Root returns the root command for the given arguments. If the arguments name a command, the root command
+// contains only that command, otherwise all commands.
 func (a *App) Root(args []string) *cobra.Command {
 	a.args = args
 	root := &cobra.Command{
@@ -181,7 +183,8 @@ func (a *App) Root(args []string) *cobra.Command {
 	return root
 }
 
-// rejectArguments returns an error if there are arguments. No known command precedes them.
+// rejectArguments returns an error if the root command has arguments. These are arguments that follow no
+// known command.
 func (a *App) rejectArguments(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
@@ -225,8 +228,8 @@ func (a *App) addVerbs(root *cobra.Command, requested *Verb) {
 	}
 }
 
-// requestedVerb returns the command that the arguments name. The arguments may also request help about this
-// command, or its completion. requestedVerb returns nil if all commands are needed.
+// requestedVerb returns the command that the arguments name. They may name it to execute it, to request its
+// help or to complete it. requestedVerb returns nil if all commands are needed.
 func (a *App) requestedVerb(args []string) *Verb {
 	about := false // an earlier argument requests help or completion
 	for i := 0; i < len(args); i++ {
@@ -260,30 +263,30 @@ func (a *App) verbNames() []string {
 	return names
 }
 
-// Program holds the functions that only one of the two programs links. A function is nil in the other program.
-// If a command of queuectl needs such a function, queuectl executes queuectld instead.
+// Program holds the functions that only one of the two programs contains. In the other program, the function
+// is nil. If a command of queuectl needs a function that is nil, queuectl executes queuectld instead.
 type Program struct {
-	// Verbs are rows for the table of commands. A row here sets Build in the row of the same name. If the table
-	// has no row of that name, the row is added at the end.
+	// Verbs are rows of the table of commands. If the table has a row of the same name, the row here only
+	// sets Build in it. Otherwise the row is added at the end.
 	Verbs []Verb
 	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls onReady
 	// when the service accepts requests.
 	ServePrivate func(ctx context.Context, a *App, onReady func()) error
-	// RunPrivate runs a list of jobs to their end ("queuectl run --private"). It is a field so that queuectl
-	// does not link the code.
+	// RunPrivate runs a list of jobs to their end ("queuectl run --private"). It is a field so that only
+	// queuectld contains its code.
 	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, commonSpec *queue.Spec, noCwd bool, workerCount int) error
-	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link the code.
+	// JoinTerminal is App.JoinTerminal. It is a field so that only queuectld contains its code.
 	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// EachTOMLJob calls handleJob(raw, line) for every job of a TOML file. name is the file's name in errors. It is a
-	// field so that queuectl does not link the TOML parser.
+	// EachTOMLJob calls handleJob(raw, line) for every job of a TOML file. name is the file's name in errors.
+	// It is a field so that only queuectld contains the TOML parser.
 	EachTOMLJob func(name string, in io.Reader, handleJob func(raw []byte, line int) error) error
-	// HelpFunc returns the function that prints the help of a command, with all flags if showAll is true.
-	// It is a field so that queuectl does not link the help texts.
+	// HelpFunc returns the function that prints the help of a command, with all flags if showAll is true. It
+	// is a field so that only queuectld contains the help texts.
 	HelpFunc func(showAll bool) func(*cobra.Command, []string)
 	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
-	// that queuectl does not link the built-in zone database, which takes 400 KB.
+	// that only queuectld contains the built-in zone database, which takes 400 KB.
 	LoadZone func(value string) (*time.Location, error)
 }

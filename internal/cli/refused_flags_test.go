@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Jobs that are refused for the same reason share a line, even if the message ends with a command that contains
-// the job's id.
+// Jobs that are refused for the same reason share a line, even if each message ends with a command that
+// contains the job's id.
 func TestRefusalsForOneReasonShareALine(t *testing.T) {
 	var list []control.Refusal
 	for _, id := range []string{"1", "2", "part-3"} {

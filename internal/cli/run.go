@@ -78,7 +78,7 @@ func runVerb(a *App) *cobra.Command {
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if privateFlags.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
-			return nil // this run continues an earlier one, so a time in its flags may have passed since then
+			return nil // this run continues an earlier one, so a time in the flags may have passed since that run
 		}
 		return refusePast(cmd, args)
 	}
@@ -126,9 +126,8 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 }
 
 // followedOutputBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
-// follows. The user can set another limit. With a lower one, output would be lost if the job prints faster than
-// queuectl reads.
-// See docs/decisions/0070.
+// follows. The user can set another limit. If the limit is too low and the job prints faster than queuectl
+// reads, output is lost. See docs/decisions/0070.
 const followedOutputBytes int64 = 64 << 20
 
 // joinsTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
@@ -137,8 +136,8 @@ func (a *App) joinsTTY(hasTTY bool) bool {
 	return hasTTY && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// warnIfViewOnly reports whether the caller may not type into a job's terminal. In that case it prints the
-// reason, and the program shows the job's output like that of a job without a terminal.
+// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason.
+// The program then shows the job's output without connecting the user's terminal.
 func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
@@ -236,7 +235,7 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 // cancelAndExit cancels a job and sets the exit code of an interrupted command.
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.ExitCode = fault.ExitDetached
-	// Use a new connection. On the old one, output of the job would precede the answer.
+	// Use a new connection. On the connection of c, the reply would arrive only after the output of the job.
 	c = c.Clone()
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
@@ -251,8 +250,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// PrintOutput prints each stream of a job's output to the stream of the same name. With --json, it prints both to
-// standard error. If p.ReportAttemptEnds is set, it calls onAttemptEnd after each attempt except the last.
+// PrintOutput prints a job's standard output to standard output, and its standard error to standard error.
+// With --json, it prints both to standard error. If p.ReportAttemptEnds is set, it calls onAttemptEnd after
+// each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs,
 	onAttemptEnd func(attempt int) error) error {
 	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
@@ -294,9 +294,9 @@ const waitReasonDelay = time.Second
 type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs,
 	onAttemptEnd func(attempt int) error) error
 
-// follow calls printOutput, which prints a job's output as it arrives. At the end it sets a.ExitCode from the
-// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they
-// are.
+// follow prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode from the
+// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, even of very
+// short ones.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, printOutput outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
@@ -322,8 +322,8 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	return nil
 }
 
-// printWaitReason prints why a job does not run now and what to do about it, with the same text as "queuectl
-// show", "queuectl list" and "queuectl why".
+// printWaitReason prints why a job does not run now, and what the user can do about it. The text is the same
+// as that of "queuectl show", "queuectl list" and "queuectl why".
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || isRunning(&job.Job) || present.ParseState(job.State).Ended() {
@@ -376,8 +376,9 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	return nil
 }
 
-// printUnsuccessfulEnd prints how a job ended, if the job did not complete. Without a terminal, it prints this
-// only for a job that has a reason or is cancelled, because the exit code does not explain such an end.
+// printUnsuccessfulEnd prints how a job ended, if the job did not complete. On a terminal it always prints
+// this. Elsewhere it prints this only if the job has a reason or is cancelled, because the exit code does not
+// explain such an end.
 func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))
 	switch {

@@ -26,8 +26,8 @@ type Selection struct {
 	control.Selection
 	LabelFlag string   // name of the flag for labels; "" means "label"
 	States    []string // states that --state accepts; nil for all
-	// wholeQueueText is the message after a command with --all that acts on the whole queue. Such a command succeeds
-	// even if the queue contains no jobs. For any other command, --all selects all jobs, and the text is "".
+	// wholeQueueText is "" unless the command with --all acts on the whole queue instead of on all its jobs.
+	// Such a command succeeds even if the queue contains no jobs, and then prints wholeQueueText.
 	wholeQueueText string
 	confirmed      bool
 }
@@ -53,7 +53,7 @@ func (s *Selection) AddFlags(cmd *cobra.Command, stateShorthand string) {
 	f.Var(input.OnceOnlyValue(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := when.ParseDuration(text)
-		if err == nil && d == 0 { // 0 means that the flag is not set, so reject 0s
+		if err == nil && d == 0 { // OlderThan 0 means that the flag is not set, so reject the value 0s
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Duration(d)
@@ -83,8 +83,9 @@ func (s *Selection) statesUsage() string {
 	return text
 }
 
-// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs that the
-// command acts on. hideFailed is true if it acts on neither dead nor failed jobs, so that --failed is useless.
+// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs
+// that the command accepts. hideFailed is true if the command accepts neither dead nor failed jobs, so that
+// --failed would select no job.
 func (s *Selection) flagUsages() (failedUsage, olderUsage string, hideFailed bool) {
 	failedUsage, olderUsage = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
@@ -114,8 +115,8 @@ func (s *Selection) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.confirmed, "yes", false, "do not ask for confirmation")
 }
 
-// Params returns the selection for a request. It contains the given ids or, without ids, the conditions of the
-// flags.
+// Params returns the selection for a request. If there are ids, it contains only these. Otherwise it contains
+// the conditions of the flags.
 func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
@@ -201,8 +202,8 @@ func UniqueIDs(ids []string) (uniqueIDs []string) {
 }
 
 // ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
-// confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome describes a changed
-// job in messages.
+// confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome is the text in
+// messages for a job that the command has changed.
 func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, method bulkFunc) error {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
@@ -225,14 +226,14 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	return a.confirmBulk(cmd, outcome, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is true, it
-// first counts the jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for
-// RunBulk.
+// confirmBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is
+// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For
+// wholeQueueText, see RunBulk.
 func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string,
 	dryRun, asksConfirmation bool,
 	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	// Without a queue, the flags select no jobs.
+	// If no queue exists yet, the flags select no jobs.
 	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
 		return a.RunBulk("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {

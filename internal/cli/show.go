@@ -43,7 +43,7 @@ func showVerb(a *App) *cobra.Command {
 }
 
 // show prints jobs. As JSON, it prints an object if asObject is true, otherwise an array. If beforeAttempt is
-// not 0, it prints only earlier attempts. It reports missing jobs after it has printed the others.
+// not 0, it prints only attempts with lower numbers. It reports missing jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int, asObject bool) error {
 	list := term.NewJSONList(a.Stdout, a.JSONL || asObject)
 	var missingJobs []control.Refusal
@@ -100,7 +100,7 @@ const maxShownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
-	// The current attempt has not ended, so these values are from the previous attempt.
+	// The current attempt has not ended, so these values are those of the previous attempt.
 	if j.State == queue.Processing.String() {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}

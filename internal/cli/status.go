@@ -53,8 +53,8 @@ type statusOptions struct {
 	showService bool // print a line that names the service
 }
 
-// printStatus prints the state of the queue. With --check it prints only the health of the queue, and sets the exit
-// code from it.
+// printStatus prints the state of the queue. If o.healthOnly is set, it prints only the health of the queue,
+// and sets the exit code according to the health.
 func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	c, err := a.ReadOrWaitClient(ctx, o.isRepeated)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
@@ -124,8 +124,8 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.PrintPairs(10, lines)
 }
 
-// screenOverheadLines is how many lines of the screen show no job. The other constants bound the number of rows
-// in each part of the screen.
+// screenOverheadLines is how many lines of the screen are not rows of jobs. The other constants bound the
+// number of rows in each part of the screen.
 const (
 	screenOverheadLines    = 12
 	minSectionRows         = 2
@@ -236,8 +236,8 @@ const maxPausedQueueLines = 3
 // maxCompactHeight is the greatest height at which the screen has no empty lines.
 const maxCompactHeight = 12
 
-// fitSectionWidth shortens the line about hidden rows if it is wider than the window. If that line suggests two
-// commands, only the first one is kept.
+// fitSectionWidth shortens the line about hidden rows if it is wider than the window. If the line suggests
+// two commands, fitSectionWidth keeps only the first one.
 func fitSectionWidth(sections []section, width int) {
 	for i := range sections {
 		if first, _, two := strings.Cut(sections[i].moreText, termtext.LocaleText(" · ")); two &&
@@ -331,8 +331,8 @@ func (p *screenPrinter) sections() []section {
 	return []section{running, next, failed, done}
 }
 
-// fitSections removes rows until the sections together have at most maxLines lines. It removes one row at a time,
-// from the longest section. If the sections do not fit even with one row each, fitSections removes the last ones.
+// fitSections removes rows until the sections together have at most maxLines lines. It removes one row at a
+// time, from the longest section. If the sections do not fit with one row each, it removes the last sections.
 func fitSections(sections []section, maxLines int) {
 	lines := func() (n int) {
 		for i := range sections {

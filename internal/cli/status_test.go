@@ -127,7 +127,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines++
 				}
 			}
-			// Each part needs a heading and a row. All but one also need a line about the jobs without a row.
+			// The minimum is the five lines above, a heading and a row for each of the four parts, and a line
+			// about the jobs without a row for three of them.
 			least := 5 + 4 + 4 + 3
 			switch {
 			case lines > max(height, 8): // the first part always stays

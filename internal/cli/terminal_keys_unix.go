@@ -18,8 +18,9 @@ const (
 	actLeave
 )
 
-// parse interprets typed input up to the first escape sequence. It returns the keys before this sequence, which are
-// for the job, then what the sequence requests, and the keys after it.
+// parse interprets typed input up to the first escape sequence. jobInput contains the keys before this
+// sequence, action is the action that the sequence requests, and unparsed contains the keys after the
+// sequence.
 func (k *keyParser) parse(typed []byte) (jobInput []byte, action keyAction, unparsed []byte) {
 	for i, key := range typed {
 		if k.tildePending {

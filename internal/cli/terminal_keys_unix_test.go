@@ -25,7 +25,7 @@ func TestEscapeKeys(t *testing.T) {
 	}
 }
 
-// Escape sequences work however the input is split into reads.
+// Escape sequences are found even if one read returns only a part of a sequence.
 func TestEscapeKeysInPieces(t *testing.T) {
 	all := func(pieces ...string) (got string) {
 		var k keyParser

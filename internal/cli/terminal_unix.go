@@ -48,11 +48,12 @@ type terminalSession struct {
 	modes            termtext.Modes
 }
 
-// allAttempts is higher than any attempt number. leaveAttempt(allAttempts) disconnects from all attempts.
+// allAttempts is higher than the number of any attempt. leaveAttempt(allAttempts) disconnects from all
+// attempts.
 const allAttempts = 1 << 30
 
-// JoinTerminal connects the user's terminal to the terminal of each attempt of a job. Like followOrDetach, it
-// returns when the job ends or the user leaves. It restores the user's terminal.
+// JoinTerminal connects the user's terminal to the terminal of each attempt of a job. It returns when the job
+// ends or the user leaves the job, and then restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{app: a, client: c, job: f, typedInput: make(chan []byte, typedInputCapacity),
 		userLeft: make(chan struct{}), endedAttempts: make(chan int, 1)}
@@ -84,7 +85,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.ExitCode = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or SIGINT from another process
+	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or a SIGINT that another process sent
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -138,7 +139,7 @@ func (s *terminalSession) leaveJob() {
 
 // writeOutput writes the job's output unchanged, because the output is meant for a terminal.
 func (s *terminalSession) writeOutput(data []byte) error {
-	s.mu.Lock() // held during the write, so that no output follows after leaveAttempt has reset the modes
+	s.mu.Lock() // held during the write, so that no output is written after leaveAttempt has reset the modes
 	defer s.mu.Unlock()
 	if s.hasLeft {
 		return nil
@@ -148,8 +149,8 @@ func (s *terminalSession) writeOutput(data []byte) error {
 	return err
 }
 
-// printOutput is the outputPrinter for a connected terminal. If the running attempt is in full-screen mode,
-// printOutput skips earlier output, because the program will redraw its screen.
+// printOutput implements outputPrinter for a connected terminal. If the running attempt is in full-screen
+// mode, printOutput skips earlier output, because the program of the job will redraw its screen.
 func (s *terminalSession) printOutput(
 	ctx context.Context, c *control.Client, p control.Logs, onAttemptEnd func(attempt int) error,
 ) error {
@@ -180,8 +181,8 @@ func (s *terminalSession) printOutput(
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has set before. lastLineCount is how many of
-// the last lines of its output to show.
+// restoreModes sets the terminal modes that the running attempt has already set. lastLineCount is how many of
+// the last lines of the attempt's output the caller should show.
 func (s *terminalSession) restoreModes(ctx context.Context) (lastLineCount int, err error) {
 	joined, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
@@ -246,8 +247,8 @@ func (s *terminalSession) attach(ctx context.Context, attempt int, waitForStart 
 		Rows: rows, Cols: cols})
 }
 
-// changedSizeTime is how long the job's terminal has another size until redraw restores the original one. The program
-// notices the changes and redraws its screen.
+// changedSizeTime is how long redraw gives the job's terminal another size before it restores the original
+// one. The program of the job notices the changes and redraws its screen.
 const changedSizeTime = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
@@ -268,8 +269,8 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 	s.attach(ctx, attempt, false)
 }
 
-// serveAttempt passes input and size changes to an attempt. It returns the number of the last ended attempt
-// when an attempt ends, or 0 if ctx ends first.
+// serveAttempt passes input and size changes to an attempt until any attempt of the job ends. Then it returns
+// the number of that attempt. It returns 0 if ctx ends first.
 func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedAttempt int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
@@ -313,8 +314,8 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedA
 	}
 }
 
-// If a job does not read its input, the client sends the input again after a pause. These constants are the
-// first and the longest pause.
+// If a job does not read its input, the client sends the rest of the input again after a pause. These
+// constants are the first and the longest pause.
 const (
 	minResendDelay = 5 * time.Millisecond
 	maxResendDelay = 200 * time.Millisecond
@@ -331,8 +332,8 @@ func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byt
 }
 
 // typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its
-// input. If the buffer is full, each read waits for fullBufferWait. Then the input is dropped, and the
-// terminal's bell rings. So the keys that leave the job always work.
+// input. If the buffer is full, readInput waits for fullBufferWait, drops the input, and rings the terminal's
+// bell. It does not block longer, so the keys that leave the job always work.
 const (
 	typedInputCapacity = 256
 	fullBufferWait     = time.Second

@@ -47,8 +47,8 @@ func TestJobExitFollowsContract(t *testing.T) {
 	}
 }
 
-// logPrinter prints the time and the prefix once for each line, however the output is split into pieces. With a
-// prefix, it also ends the last line.
+// logPrinter prints the time and the prefix once for each line, even if the line arrives in several pieces.
+// With a prefix, it also ends the last line.
 func TestEachLineIsMarkedOnce(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
@@ -79,8 +79,8 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// Whatever line breaks a job's text contains, no part of the text looks like a line that queuectl printed
-// itself.
+// Whatever line breaks a job's text contains, none of its lines looks like a line that queuectl itself
+// printed.
 func TestTextsFakeNoLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
@@ -148,7 +148,7 @@ func TestAllIsRemovedFromHelp(t *testing.T) {
 	}
 }
 
-// A negative number at the end is parsed as a value where the command expects one.
+// Some commands expect a negative number as their last argument. It is parsed as a value, not as a flag.
 func TestNegativeNumbersAreValues(t *testing.T) {
 	for in, want := range map[string]string{
 		"config set priority -5":       "config set priority -- -5",
@@ -163,8 +163,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// The text of a job is printed completely even if the output is a pipe. All invisible characters and colours are
-// escaped, except joiners in emoji.
+// The text of a job is printed completely, even if the output is a pipe. In a pipe, all invisible characters
+// and colours are escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Verb is one row of the table of commands. Build creates the command. Root calls Build only for the requested
-// command, because to build all of them takes longer than to enqueue a job.
+// Verb is one row of the table of commands. Build creates the command. Root calls Build only for the
+// requested command, because building all commands takes longer than enqueuing a job.
 type Verb struct {
 	Name  string
 	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
@@ -33,8 +33,8 @@ const (
 	groupOther   = "Other:"
 )
 
-// verbTable returns the table of commands. To build the table takes little time, because its rows contain only
-// constants and functions.
+// verbTable returns the table of commands. Building the table takes little time, because its rows contain
+// only constants and functions.
 func verbTable() []Verb {
 	return []Verb{
 		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
@@ -102,8 +102,8 @@ func verbTable() []Verb {
 	}
 }
 
-// mergeVerbs returns the table of commands with the rows of one program. A row of the program sets Build in the
-// row of the same name. If the table has no row of that name, the row is added at the end.
+// mergeVerbs returns the table of commands, completed with the rows of one program. If the table has a row of
+// the same name, the program's row only sets Build in it. Otherwise the program's row is added at the end.
 func mergeVerbs(programVerbs []Verb) []Verb {
 	list := verbTable()
 	for _, v := range programVerbs {

@@ -43,21 +43,22 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitSelected waits for jobs to end: those with the given ids, or those that the flags select now.
+// waitSelected waits until jobs have ended: those with the given ids, or those that the flags select when the
+// command starts.
 func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.Params(cmd, ids); err != nil {
 		return err
 	}
-	a.MissingQueueIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
+	a.MissingQueueIsEmpty = len(ids) == 0 // if no queue exists yet, the flags select no jobs
 	return a.WithClient(func(c *control.Client) error {
 		st, err := c.Status(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}
 		if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-			// Without ids or narrow conditions, select only jobs that have not ended. Otherwise a job that
-			// failed days ago would make every wait fail.
+			// If the user gives neither ids nor narrow conditions, wait only for jobs that have not ended.
+			// Otherwise a job that failed days ago would make every wait fail.
 			s.State = control.TextList{"waiting", queue.Processing.String()}
 		}
 		jobs, err := s.ResolveJobs(cmd, c, ids)

@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then the
-// jobs, and then follows the events after that number with a Follower. So it notices the end of every job. For a few
-// named jobs, wait.go uses the protocol's method wait instead.
+// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then
+// the jobs, and then follows the events after that number with a Follower. In this order, it misses the end
+// of no job. For a few named jobs, wait.go uses the protocol's method wait instead.
 
 // waitFlags are the flags of "queuectl wait" that do not select jobs.
 // See docs/decisions/0064.
@@ -33,8 +33,8 @@ type waitFlags struct {
 	batch      string // name of the batch; "" if the flag --batch is not used
 }
 
-// waiter waits for any number of jobs. A job counts as ended when it ends for the first time, even if it is
-// retried later.
+// waiter waits until any number of jobs have ended. A job counts as ended when it ends for the first time,
+// even if it runs again later.
 type waiter struct {
 	waitFlags
 	app            *App
@@ -54,8 +54,8 @@ type waiter struct {
 }
 
 // waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. afterEvent is the number
-// of an event that is older than the states in jobs, so no later event is missed. The exit code is that of
-// the first job that did not complete.
+// of an event that occurred before the states in jobs were read, so no later event is missed. The exit code
+// is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, afterEvent int64,
 	f waitFlags) error {
 	w := &waiter{waitFlags: f, app: a, client: c, startedAt: time.Now(), jobs: jobs, indexBySeq: map[int64]int{},
@@ -117,7 +117,8 @@ func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 	return true, nil
 }
 
-// HandleEvent implements FollowedJobs. It updates the job of the event, and records the end of the job.
+// HandleEvent implements FollowedJobs. It updates the job that the event is about, and records when the job
+// ends.
 func (w *waiter) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	i, isOurs := w.indexBySeq[e.JobSeq]
 	if !isOurs || w.hasEnded[i] {
@@ -165,8 +166,8 @@ func (w *waiter) recordEnd(ctx context.Context, i int) {
 	w.hasEnded[i], w.lastEndedIndex = true, i
 	w.doneCount++
 	if w.jobLog != nil {
-		// Show fails if the job was removed or the service is busy. Then the log contains 0 as the number of
-		// bytes, because a line with a wrong number is better than no line.
+		// Show fails if the job was removed or the service is busy. In this case the log contains 0 as the
+		// number of bytes, because a line with a wrong number is better than no line.
 		detail, _ := w.client.Show(ctx, control.Show{ID: control.JobID(j.ID), WithoutEnv: true})
 		w.jobLog.Add(i+1, j, detail.StdoutBytes)
 	}
@@ -192,8 +193,8 @@ func (w *waiter) printNewlyEnded(ctx context.Context) error {
 	return enqueue.PrintJobs(ctx, &w.app.Output, w.client, w.unprintedIDs)
 }
 
-// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt. The next choice is
-// a job that waits for something else, and the last one a job that is paused or will be retried.
+// WaitingJobID implements FollowedJobs. It returns a job that is due for its first attempt. If no job is due,
+// it returns a job that waits for something else. The last choice is a job that is paused or will be retried.
 func (w *waiter) WaitingJobID(context.Context) string {
 	if !w.progress && (w.app.Quiet || !term.IsTerminal(w.app.Stderr)) {
 		return ""
@@ -311,7 +312,7 @@ func (a *App) PrintFailure(j *control.Job) {
 }
 
 // printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
-// job it adds the next step, and the number of other failed jobs.
+// job it adds what the user can do, and how many other jobs failed.
 func (a *App) printJobEnd(j *control.Job, otherFailures int) {
 	switch {
 	case j.State == queue.Completed.String():

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// The job log has a line for each ended job, even if the service does not return the size of the job's output.
+// The job log has a line for each ended job, even if the service cannot report the size of the job's output.
 func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	dir := t.TempDir()
 	log, err := OpenJobLog(filepath.Join(dir, "log"), nil, false)

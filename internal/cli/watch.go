@@ -27,8 +27,8 @@ func (a *App) watch(ctx context.Context, printList func() error) error {
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The stream also contains the events since the status was read, so no change before the first print is
-	// missed.
+	// The stream begins with the events after the status was read, so it misses no change before the first
+	// print.
 	ended := FollowEvents(ctx, c, control.Events{Since: &st.LastEventSeq}, func(control.Event) error {
 		queue.TrySend(changed, struct{}{})
 		return nil
@@ -56,7 +56,7 @@ func (a *App) watch(ctx context.Context, printList func() error) error {
 	}
 }
 
-// FollowEvents starts to follow events, and calls handleEvent for every event. It does not wait for them. The
+// FollowEvents starts a goroutine that calls handleEvent for every event, and returns immediately. The
 // returned channel receives the error when the connection is lost or ctx ends.
 func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	handleEvent func(control.Event) error) (streamEnd <-chan error) {
@@ -69,8 +69,8 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	return end
 }
 
-// openEventChannel starts to follow events and sends them to a channel until ctx ends. When the connection is lost,
-// its error is sent to the second channel. The stream has its own connection, because ending a stream closes its
+// openEventChannel follows events and sends them to a channel until ctx ends. When the connection is lost, it
+// sends the error to the second channel. It uses a separate connection, because ending a stream closes the
 // connection.
 func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
 	streamEnd <-chan error) {

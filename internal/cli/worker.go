@@ -116,11 +116,11 @@ func workerListVerb(a *App) *cobra.Command {
 	})
 }
 
-// addWorkersUntilInterrupt adds n workers, and removes them on Ctrl-C. Jobs that are then running may finish.
+// addWorkersUntilInterrupt adds n workers. On Ctrl-C it removes them, and jobs that are running then may
+// finish.
 func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
-	// Call Notify before the request, because the user may press Ctrl-C at the moment when the answer
-	// arrives.
+	// Call Notify before the request, because the user may press Ctrl-C just after the reply has arrived.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	got, err := c.WorkerStart(ctx, control.WorkerStart{Count: &n})

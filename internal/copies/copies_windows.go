@@ -17,8 +17,8 @@ import (
 // See docs/decisions/0090.
 func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a copy of a program, from the first of the directories that contains one. The copy
-// has the same content as the program. Find returns "" if there is no such copy.
+// Find returns the path of a copy of a program. The copy has the same content as the program. Find searches
+// the directories in their order, and returns "" if none of them contains such a copy.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := copyNameOf(program)
 	if err != nil {
@@ -57,7 +57,7 @@ func Ensure(program, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(to.Name()) // after the rename this call fails, which is harmless
+	defer os.Remove(to.Name()) // after the rename the file has another name, so this call fails, which is harmless
 	_, err = io.Copy(to, from)
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
@@ -80,9 +80,9 @@ const virusScanTimeout = 5 * time.Second
 // copyNamePattern matches the names of complete and of incomplete copies.
 var copyNamePattern = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a directory, except those in keptPaths and those that are running. It then
-// removes the directory if that is empty. It reports whether it could remove all copies that are not in
-// keptPaths. It ignores other files, and a directory that is a link.
+// Remove removes the copies in a directory, except those in keptPaths and those that are running. Then it
+// removes the directory if it is empty. It ignores other files, and a directory that is a link. It reports
+// whether it could remove all copies that are not in keptPaths.
 func Remove(dir string, keptPaths ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)

@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	writeFile(t, want, "old") // content of the same length, but not the same
+	writeFile(t, want, "old") // the new content has the same length as the correct one
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
@@ -118,7 +118,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestMain also implements the program that TestRemove copies and runs. That program ends when its
+// TestMain also implements the program that TestRemove copies and runs. That program runs until its standard
 // input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {

@@ -1,3 +1,3 @@
-// Package copies makes copies of a program that keep running while the program itself is replaced.
-// Windows does not allow replacing a running program.
+// Package copies makes copies of a program. A copy keeps running while the program itself is replaced. On
+// Windows this is necessary, because the file of a running program cannot be replaced.
 package copies

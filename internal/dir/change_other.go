@@ -6,8 +6,9 @@ package dir
 
 import "context"
 
-// WaitForChange does not watch the directory on this system. It returns only when ctx ends, or if onWatching()
-// returns false. On Windows that is sufficient, because open files can be neither removed nor replaced.
+// WaitForChange does not watch the directory on this system. It returns when ctx ends, or immediately if
+// onWatching() returns false. On Windows that is sufficient, because open files can be neither removed nor
+// replaced.
 func WaitForChange(ctx context.Context, _ string, _ []string, onWatching func() bool) error {
 	if !onWatching() {
 		return nil

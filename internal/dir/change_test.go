@@ -21,7 +21,7 @@ func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	return result
 }
 
-// WaitForChange ends with its context, and returns immediately if watching returns false.
+// WaitForChange ends with its context, and returns immediately if onWatching returns false.
 func TestWatchingEnds(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,12 +1,15 @@
 //go:build failpoint
 
-// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it detects
-// such faults. Only binaries built with the tag "failpoint" contain this code.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
+// detects such faults. Only binaries built with the tag "failpoint" contain this code.
 //
-// A failpoint is a named place in the code. The environment variable QUEUECTL_FAILPOINTS lists what happens at
-// failpoints, separated by commas. NAME makes IsEnabled return true, and the code at that place then does the
-// wrong thing. NAME=kill:N ends the process with SIGKILL at the N-th call of Hit, and NAME=panic:N panics at
-// the N-th call. NAME=wait:FILE makes each call of Hit wait until FILE exists, for at most 30 s.
+// A failpoint is a named place in the code. The environment variable QUEUECTL_FAILPOINTS is a list of
+// entries, separated by commas, that say what happens at failpoints:
+//
+//   - NAME makes IsEnabled return true. The code at that place then does the wrong thing.
+//   - NAME=kill:N ends the process with SIGKILL at the N-th call of Hit.
+//   - NAME=panic:N panics at the N-th call of Hit.
+//   - NAME=wait:FILE makes each call of Hit wait until FILE exists, for at most 30 s.
 package failpoint
 
 import (

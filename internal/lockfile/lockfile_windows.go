@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Acquire opens a file for writing. Until the file is closed, no other process can open it for writing, but all
-// can read it. If create is true, Acquire creates a missing file. ok is false if another process holds the
-// lock.
+// Acquire opens a file for writing, which locks it: until the file is closed, no other process can open it
+// for writing, but all can read it. If create is true, Acquire creates a missing file. ok is false if another
+// process holds the lock.
 func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
 	if create {
@@ -33,8 +33,8 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// open opens a file for reading and writing. ok is false if another process has the file open, and the share mode of
-// that process or of this call forbids that.
+// open opens a file for reading and writing. ok is false if another process has the file open and does not
+// share it, or if share does not admit the access of that process.
 func open(path string, share, disposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 )
 
-// maxLogBytes is the size in bytes above which the log of a background service is rotated: a copy replaces the
-// previous rotated log, and the log is truncated.
+// maxLogBytes is the size in bytes above which the log of a background service is rotated. Rotation copies
+// the log to a second file, which overwrites the previous copy, and then truncates the log.
 const maxLogBytes = 1 << 20
 
 // RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. It copies and truncates the
-// log instead of moving it, because runners also have the file open and append to it.
+// log. It does not move the log, because runners also have the file open and append to it.
 type RotatingFile struct{ File *os.File }
 
 // Write appends a message, and rotates the log if it is too large. It truncates the log even if the
@@ -72,9 +72,12 @@ func RunnerLogger(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal is a slog.Handler for systemd's journal. A message contains the whole record except the time, because
-// the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the journal accepts no
-// fields, the handler writes the message to a stream, with a priority prefix (sd-daemon(3)).
+// journal is a slog.Handler for systemd's journal. Each record is one message: its text contains everything
+// except the time, which the journal adds. Each attribute is also a field of the message, such as
+// QUEUECTL_JOB.
+//
+// If the journal accepts no fields, the handler writes the text to a stream, with a priority prefix
+// (sd-daemon(3)).
 type journal struct {
 	textHandler  slog.Handler // formats the message
 	sharedOutput *journalOut
@@ -90,16 +93,16 @@ type journalOut struct {
 	messageBuffer bytes.Buffer // scratch space for a message; guarded by mu
 }
 
-// NewJournal returns a handler that writes records to systemd's journal, or to w if the journal does not accept
-// them.
+// NewJournal returns a handler that writes records to systemd's journal. If the journal does not accept them,
+// the handler writes them to w.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{fallback: w}
 	return &journal{textHandler: NewUntimed(&out.messageBuffer, o.Level), sharedOutput: out, fields: map[string]string{},
 		fieldPrefix: "QUEUECTL_"}
 }
 
-// NewUntimed returns a handler that writes records as text without their time and level, for a log that stores
-// both separately.
+// NewUntimed returns a handler that writes records as text without their time and level. It is for a log that
+// stores the time and the level separately.
 func NewUntimed(w io.Writer, minLevel slog.Leveler) slog.Handler {
 	options := slog.HandlerOptions{Level: minLevel, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen opens the log at path again if that is no longer the open file f, for example because logrotate has
-// moved f. f keeps its descriptor number. If standard error was also f, Reopen redirects it too.
+// Reopen opens the file at path if that is no longer the open log f, for example because logrotate has moved
+// f. Then f writes to the file at path, with the same descriptor number. If standard error was the old log,
+// Reopen redirects it too.
 func Reopen(f *os.File, path string) error {
 	open, err := f.Stat()
 	if err != nil {
@@ -36,8 +37,8 @@ func Reopen(f *os.File, path string) error {
 	return err
 }
 
-// WritesToJournal reports whether a file is the stream with which systemd has connected this process to the
-// journal (systemd.exec(5), $JOURNAL_STREAM).
+// WritesToJournal reports whether f is connected to the journal. systemd sets $JOURNAL_STREAM for a process
+// that it connects to the journal (systemd.exec(5)).
 func WritesToJournal(f *os.File) bool {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {

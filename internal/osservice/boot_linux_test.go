@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// For a service that a client started on demand, the advice is to register it and to enable its unit. A service
-// that init started needs no advice, because init starts it at boot.
+// If a client started the service on demand, the advice is to register the service and to enable its unit. If
+// init started the service, there is no advice, because init starts it at boot.
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	booted := t.TempDir()

@@ -23,8 +23,8 @@ func EndsAtLogout() bool {
 	return registered && !isLingering()
 }
 
-// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user is
-// unknown, because there is no advice for that case.
+// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
+// is unknown, because callers have no advice for that case.
 func isLingering() bool {
 	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
@@ -33,9 +33,11 @@ func isLingering() bool {
 // initPID is the pid of init, the first process. In a container, the service may be that process.
 const initPID = 1
 
-// BootAdvice returns how to make a service start at boot, or "" if it already does. A registered service starts
-// at boot if its unit is enabled. A user's own service also needs lingering (loginctl enable-linger). A service
-// that init has started, or that is init, is assumed to start with the machine or the container.
+// BootAdvice returns how to make a service start at boot, or "" if it already does. A registered service
+// starts at boot if its unit is enabled. A user's own service also needs lingering (loginctl enable-linger).
+//
+// If init has started the service, or if the service is the first process of a container, BootAdvice assumes
+// that it starts with the machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
 // bootAdvice implements BootAdvice. systemdMarker is a path that exists only if systemd runs, see sd_booted(3).

@@ -127,6 +127,6 @@ func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	}
 	// Close this process's descriptor of the terminal, so that reading ends when the program ends.
 	tty.Close()
-	raw, _ := io.ReadAll(screen) // ignore the error that reading returns when the program has ended
+	raw, _ := io.ReadAll(screen) // reading returns an error when the program has ended, so ignore it
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
 }

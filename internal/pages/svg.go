@@ -76,8 +76,8 @@ var (
 	spacesPattern       = regexp.MustCompile(` +`)
 )
 
-// textWithoutNumbers returns the text of a picture without its numbers, because the numbers depend on when the
-// picture was created.
+// textWithoutNumbers returns the text of a picture without its numbers, because the numbers depend on the
+// time at which the picture was created.
 func textWithoutNumbers(svg string) string {
 	return spacesPattern.ReplaceAllString(
 		numberOrTimePattern.ReplaceAllString(tagPattern.ReplaceAllString(svg, ""), "N"), " ")
@@ -85,9 +85,9 @@ func textWithoutNumbers(svg string) string {
 
 const picturePath = "docs/screen.svg"
 
-// writePicture creates the picture of the default screen again if the text of the screen has changed. If checkOnly
-// is true, it only reports whether the picture is up to date. On systems that cannot create the picture, it does
-// nothing.
+// writePicture creates the picture of the default screen again if the text of the screen has changed. If
+// checkOnly is true, it writes nothing and only reports whether the picture is up to date. On systems that
+// cannot create the picture, it does nothing.
 func writePicture(checkOnly bool) (upToDate bool, err error) {
 	shown, err := captureScreen()
 	if errors.Is(err, errors.ErrUnsupported) {

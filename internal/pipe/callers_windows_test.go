@@ -55,7 +55,7 @@ func TestConcurrentConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// Every client gets its answer, even while the garbage collector runs continuously, stacks move, and other
+// Every client gets its own reply, even while the garbage collector runs continuously, stacks move, and other
 // listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
@@ -145,13 +145,13 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	}
 }
 
-// If a server accepts no connection, Dial returns at the deadline of its context.
+// If a server does not accept connections, Dial returns at the deadline of its context.
 func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnlyDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	// Fill the backlog, and add two more clients: acceptClients holds one of them, and the next instance serves
-	// the other.
+	// Connect as many clients as possible without a call of Accept: backlog clients, one client that
+	// acceptClients holds, and one client of the next pipe instance.
 	for range backlog + 2 {
 		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
@@ -164,7 +164,7 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// readAhead waits for at most maxUnidentified clients at the same time. For any further client, ClientOf
+// readAhead waits for at most maxUnidentified clients at the same time. For each further client, ClientOf
 // returns errTooManyUnidentified.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate

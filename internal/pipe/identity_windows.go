@@ -48,8 +48,8 @@ var impersonate = func(pipe windows.Handle) error {
 // revertToSelf makes this thread act as this process again.
 var revertToSelf = windows.RevertToSelf
 
-// ErrSandboxed rejects a client that runs in a sandbox, because such a program may not use all rights of
-// its user.
+// ErrSandboxed rejects a client that runs in a sandbox. Such a program may not use all rights of its user, so
+// it must not act as that user here.
 var ErrSandboxed = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
 
 // isSandboxed reports whether a token belongs to a program in a sandbox.
@@ -68,9 +68,9 @@ var isSandboxed = func(t windows.Token) (bool, error) {
 
 // ClientOf identifies the client of a connection that a Listener has accepted.
 //
-// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies it only after the server has read data
-// from it. So ClientOf reads the first bytes, and waits for them until the connection's deadline. Read returns
-// these bytes later. No call of Read may run at the same time.
+// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server has
+// read data from it. So ClientOf reads the first bytes, and waits for them until the connection's deadline.
+// Read returns these bytes later. No call of Read may run concurrently with ClientOf.
 func ClientOf(c net.Conn) (Identity, error) {
 	p, err := asPipe(c)
 	if err != nil {
@@ -97,8 +97,8 @@ func asPipe(c net.Conn) (*conn, error) {
 	return nil, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 }
 
-// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. The error is
-// temporary, because each wait ends at the connection's deadline.
+// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. A caller can
+// try again, because each wait ends at the deadline of its connection.
 var errTooManyUnidentified = errors.New(
 	"too many other programs are connected without having sent a request; try again later")
 
@@ -116,8 +116,9 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// identifyClient identifies the client. It impersonates the client in a goroutine with its own thread. If the thread
-// cannot stop impersonating, no other goroutine may use it. So the thread then ends with the goroutine.
+// identifyClient identifies the client. It impersonates the client in a goroutine with its own thread. If the
+// thread cannot stop impersonating, no other goroutine may run on it. In that case the thread ends with the
+// goroutine.
 func (c *conn) identifyClient() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -213,14 +214,14 @@ func DefaultOwner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// grantsAccess reports whether a group of a token gives its process rights. Deny-only groups do not. The group
-// of the logon session does not count either, because it has no permanent members.
+// grantsAccess reports whether a group of a token gives its process rights. Deny-only groups give no rights.
+// The group of the logon session does not count, because it exists only during that session.
 func grantsAccess(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// tokenIdentity returns the user and the groups of a token. Its errors name the process with the given text.
+// tokenIdentity returns the user and the groups of a token. processText names the token's process in errors.
 func tokenIdentity(t windows.Token, processText string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -251,9 +252,9 @@ func tokenIdentity(t windows.Token, processText string) (Identity, error) {
 // administrators.
 func OwnerOnlyDescriptor() string { return AccessDescriptor() }
 
-// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may serve and
-// use the pipe. The given accounts may only use it. No process on another machine can connect. A user's session
-// through ssh can, because it is a process of this machine.
+// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
+// serve and use the pipe. The accounts in clients may only use it. No process on another machine can connect.
+// A session through ssh can, because its processes run on this machine.
 func AccessDescriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
@@ -266,7 +267,7 @@ func AccessDescriptor(clients ...*windows.SID) string {
 	return b.String()
 }
 
-// IsClosedByPeer reports whether the other end of a pipe is closed. It returns true for any other connection.
+// IsClosedByPeer reports whether the other end of a pipe is closed. If c is not a pipe, it returns true.
 func IsClosedByPeer(c net.Conn) bool {
 	p, isPipe := c.(*conn)
 	if !isPipe {

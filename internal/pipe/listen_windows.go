@@ -52,9 +52,9 @@ type Listener struct {
 	acceptDeadline time.Time      // deadline of Accept; guarded by mu
 }
 
-// Listen serves a pipe with this name, exclusively. The security descriptor sddl says which accounts of this
-// machine may connect. ClientOf identifies the client of an accepted connection. The connection's CloseWrite
-// waits until the client has read all data.
+// Listen serves a pipe with this name. No other process can serve the name at the same time. The security
+// descriptor sddl says which accounts of this machine may connect. ClientOf identifies the client of an
+// accepted connection. The connection's CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{name: name, clientPipes: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
 		identifySlots: make(chan struct{}, maxUnidentified), closed: make(chan struct{})}
@@ -78,9 +78,10 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirstInstance creates the first instance of a pipe. If the name is free, it does so by calling create.
+// createFirstInstance creates the first instance of a pipe. If the name is free, it calls create.
+//
 // The name of a dead server still exists while a client keeps its end open. In that case isServerDead returns
-// true, and createFirstInstance takes over the name by calling takeOver.
+// true, and createFirstInstance calls takeOver to take over the name.
 func createFirstInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
 	h windows.Handle, err error) {
 	err = retryWhileNameTaken(func() error {
@@ -92,8 +93,8 @@ func createFirstInstance(create, takeOver func() (windows.Handle, error), isServ
 	return h, err
 }
 
-// takeOverName creates an instance of a dead server's pipe and replaces the pipe's access list. It returns
-// an error unless this account or a trusted account has created the pipe.
+// takeOverName creates an instance of a dead server's pipe and replaces the pipe's access list. It returns an
+// error unless a trusted account (isTrustedAccount) has created the pipe.
 func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	h, err := newInstance(name, 0, nil)
 	if err != nil {
@@ -118,8 +119,8 @@ func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retryWhileNameTaken calls createInstance repeatedly while another process uses the name of the pipe, but at
-// most for nameWaitTimeout. That process may be ending.
+// retryWhileNameTaken calls createInstance until the name of the pipe is free, for at most nameWaitTimeout.
+// The process that uses the name may be ending.
 func retryWhileNameTaken(createInstance func() error) error {
 	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
 		err := createInstance()
@@ -132,8 +133,8 @@ func retryWhileNameTaken(createInstance func() error) error {
 	}
 }
 
-// newInstance creates a pipe instance for one client. Windows uses only the security descriptor of the
-// first instance.
+// newInstance creates a pipe instance for one client. sd matters only for the first instance. Windows ignores
+// the security descriptors of later ones.
 func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -150,8 +151,8 @@ func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR
 	return h, nil
 }
 
-// isAbandoned reports whether a name exists although no process serves it. To connect to such a name fails with
-// the same error as for a name that does not exist.
+// isAbandoned reports whether the name of a pipe exists although no process serves the pipe. Connecting to
+// such a name fails with the same error as connecting to a name that does not exist.
 func isAbandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -166,7 +167,7 @@ func isAbandoned(name string) bool {
 }
 
 // isTrustedAccount reports whether an account is that of this process, the system or the administrators. The
-// last two have all rights on the machine anyway.
+// system and the administrators have all rights on the machine anyway.
 func isTrustedAccount(account *windows.SID) bool {
 	self, err1 := SelfIdentity()
 	own, err2 := DefaultOwner()
@@ -174,8 +175,9 @@ func isTrustedAccount(account *windows.SID) bool {
 		account.IsWellKnown(windows.WinLocalSystemSid) || account.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 }
 
-// acceptClients accepts clients until Close. It creates the next instance before it passes a client to Accept.
-// So this process always holds the name, and the next client finds a free instance without waiting.
+// acceptClients accepts clients until Close. It creates the next instance before it passes a client to
+// Accept. So this process always owns the name of the pipe, and the next client finds a free instance without
+// waiting.
 func (l *Listener) acceptClients() {
 	for {
 		h, err := l.takeInstance()
@@ -227,8 +229,8 @@ func (l *Listener) closeInstance() {
 	}
 }
 
-// connect waits until a client connects to an instance, or until Close. Only one goroutine may call
-// it at a time.
+// connect waits until a client connects to the instance h, or until Close. Only one goroutine at a time may
+// call connect.
 func (l *Listener) connect(h windows.Handle) error {
 	event, err := windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// clientAccessRights are the access rights of a client: to read, to write and to query the owner. The right to
-// serve the pipe (FILE_CREATE_PIPE_INSTANCE) is missing.
+// clientAccessRights are the access rights of a client: to read, to write and to query the owner. They do not
+// include the right to serve the pipe (FILE_CREATE_PIPE_INSTANCE).
 const clientAccessRights = 0x12019b
 
 // busyTimeout is how long a client tries to connect while the server accepts no connection.
@@ -26,8 +26,8 @@ type conn struct {
 	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of readAhead
 }
 
-// winPipe is one end of a pipe whose messages are read as a stream. go-winio implements the client's end, and
-// serverConn the server's end.
+// winPipe is one end of a pipe, whose messages are read as a stream of bytes. go-winio implements the
+// client's end, and serverConn implements the server's end.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
@@ -49,9 +49,9 @@ func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 // ErrBusy means that the server of a pipe has not accepted this client within busyTimeout.
 var ErrBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
-// Dial connects to a pipe of this machine. The server can identify this process, but cannot act with its
-// rights. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may not use
-// it, and ErrBusy if all its instances are in use.
+// Dial connects to a pipe of this machine. The server can identify this process, but cannot act with the
+// rights of this process. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this
+// user may not use the pipe, and ErrBusy if all instances of the pipe are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, busyTimeout, fmt.Errorf("pipe %s: %w", name, ErrBusy))
 	defer cancel()
@@ -80,8 +80,8 @@ type winioFile interface {
 	Fd() uintptr
 }
 
-// serverConn is a server's end of a pipe. An empty message marks the end of the data in each direction,
-// as go-winio's clients expect.
+// serverConn is a server's end of a pipe. In each direction, an empty message marks the end of the data, as
+// go-winio's clients expect.
 type serverConn struct {
 	winioFile
 	name        address

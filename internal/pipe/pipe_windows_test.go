@@ -55,8 +55,8 @@ func connectedPair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// After one end has closed its half, the other end reads all data and then the end of file, and can still
-// answer. Data that was written before a close can still be read.
+// After one end has closed its half, the other end reads the remaining data and then the end of file. The
+// other end can still answer. Its answer can be read even after it has closed completely.
 func TestHalfClose(t *testing.T) {
 	client, server := connectedPair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
@@ -140,8 +140,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Dial distinguishes a pipe that denies access from one without a server. It does not matter whether the pipe
-// had a server before.
+// If no server serves a pipe, Dial returns fs.ErrNotExist. It also does so if the pipe had a server before.
 func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -196,8 +195,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A client that did not set SECURITY_SQOS_PRESENT is identified after its first data has arrived. ClientOf
-// waits for that data until the deadline, and Read returns it later.
+// If a client did not set SECURITY_SQOS_PRESENT, ClientOf identifies it after its first data has arrived.
+// ClientOf waits for that data until the deadline, and Read returns the data later.
 func TestIdentityOfAPlainClient(t *testing.T) {
 	client, server := connectedPair(t)
 	real := impersonate
@@ -329,8 +328,8 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 }
 
-// A server that takes over a name admits the accounts in its own security descriptor. A name counts as
-// abandoned only if no process serves it.
+// A server that takes over a name replaces the pipe's access list by its own. isAbandoned returns true only
+// for a name that no process serves.
 func TestNameIsTakenOver(t *testing.T) {
 	if !isAbandoned(testPipeName(t)) {
 		t.Error("a name that no process serves is not abandoned")
@@ -378,8 +377,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	}
 }
 
-// Only enabled groups of a token grant access. Deny-only groups, as in the token of an administrator without elevation,
-// and the group of the logon session never do.
+// A group of a token grants access only if it is enabled. Deny-only groups, as in the token of an
+// administrator without elevation, never grant access. Nor does the group of the logon session.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true,

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DueSuffix describes when a job is due and when it expires, like "; due …". It omits a time that the
-// user did not set.
+// DueSuffix describes when a job is due and when it expires, like "; due …". A time that the user did not set
+// is left out.
 func DueSuffix(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
@@ -40,8 +40,8 @@ func ExpiryText(expiresAt, now time.Time) string {
 	return timeWithResult("expires ", expiresAt, now, ", so it will not run")
 }
 
-// timeWithResult formats a time like FullTime, after a name. If the time has passed, it adds pastNote, which
-// says what that means for the job.
+// timeWithResult returns a name followed by a time in the form of FullTime. If the time has passed, it adds
+// pastNote, which says what that means for the job.
 func timeWithResult(name string, at, now time.Time, pastNote string) string {
 	text, passed := FullTime(at, now)
 	if passed {
@@ -122,7 +122,7 @@ func DashIfNil[T any](p *T) string { return textOrDefault(p, "-") }
 // EmptyIfNil formats a value. It returns "" for nil.
 func EmptyIfNil[T any](p *T) string { return textOrDefault(p, "") }
 
-// textOrDefault formats a value. For nil, it returns the given text.
+// textOrDefault formats a value. It returns nilText for nil.
 func textOrDefault[T any](p *T, nilText string) string {
 	if p == nil {
 		return nilText
@@ -143,8 +143,8 @@ func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// ClockTime formats a time for a page that names the zone elsewhere. The result contains the seconds if the
-// time is today, otherwise the date. It returns "" for 0.
+// ClockTime formats a time for a page that names the zone elsewhere. A time of today is shown with its
+// seconds. Any other time is shown with its date and without the seconds. ClockTime returns "" for 0.
 func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
@@ -162,8 +162,8 @@ func clockWithZone(t, now time.Time) string {
 	return t.Format(dateLayout(t, now) + "15:04 MST")
 }
 
-// dateLayout returns the layout of the date before a time of day. It returns "" for today, and a layout without
-// the year for this year.
+// dateLayout returns the layout of the date that precedes a time of day. It returns "" for a time of today,
+// and a layout without the year for another time of this year.
 func dateLayout(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):
@@ -185,8 +185,8 @@ func formatIfKnown[T any](p *T, format func(T) string) string {
 // RunTimeText formats a duration in milliseconds like ApproxDuration. It returns "" if the duration is unknown.
 func RunTimeText(ms *int64) string { return formatIfKnown(ms, ApproxDuration) }
 
-// DurationText formats a duration in milliseconds like RoughDuration. If the duration is less than a second, it
-// formats the duration like ApproxDuration. It returns "" if the duration is unknown.
+// DurationText formats a duration in milliseconds like RoughDuration. It formats less than a second like
+// ApproxDuration. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)

@@ -28,7 +28,8 @@ func TestDueTimesNameDayAndZone(t *testing.T) {
 	}
 }
 
-// The text about an expiry time has the same form as that about a due time. If the time has passed, it says so.
+// The text about an expiry time has the same form as the text about a due time. If the expiry time has
+// passed, the text says that the job will not run.
 func TestExpiryNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
@@ -62,8 +63,8 @@ func TestClockIsShort(t *testing.T) {
 	}
 }
 
-// Ages are formatted as in testdata/ages.tsv. TestPageClocks checks the same table for the clocks of the web
-// page.
+// Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript, and TestPageClocks checks
+// it with the same table.
 func TestAgesHaveTheirForm(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {

@@ -19,8 +19,8 @@ type Column struct {
 	Value func(*control.Job) Cell
 }
 
-// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by sortNumber, and
-// those with equal numbers by sortText.
+// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by sortNumber
+// first, and then by sortText.
 type Cell struct {
 	Text       string
 	sortNumber int64
@@ -54,7 +54,7 @@ func optionalNumberCell[N ~int | ~int64](text string, n *N) Cell {
 // timeCell returns a cell that is sorted by its time. A cell without a time shows "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
 
-// SignalName returns the name of the signal that ended a job. If no signal did, it returns the given text.
+// SignalName returns the name of the signal that ended a job, or noSignalText if no signal ended it.
 func SignalName(j *control.Job, noSignalText string) string {
 	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), noSignalText)
 }
@@ -127,7 +127,7 @@ func ColumnNames() (names []string) {
 }
 
 // DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
-// and TYPICAL if they contain no values. It changes rows.
+// and TYPICAL if they contain no values. It modifies the given rows.
 func DropPlainColumns(headings []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(headings, name)

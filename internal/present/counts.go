@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// CountsText returns the number of all jobs, and the number of jobs in each of these states. It omits states
-// without jobs.
+// CountsText returns the number of all jobs, and the number of jobs in each of the given states. It omits
+// states without jobs.
 func CountsText(total int, countOf func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
@@ -57,7 +57,7 @@ func SizeText(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// UsageText says how many bytes are used and how many may be used. If limitBytes is 0, the use is unlimited.
+// UsageText says how many bytes are used and how many may be used. limitBytes 0 means no limit.
 func UsageText(usedBytes, limitBytes int64) string {
 	if limitBytes == 0 {
 		return SizeText(usedBytes) + " used"
@@ -65,7 +65,8 @@ func UsageText(usedBytes, limitBytes int64) string {
 	return SizeText(usedBytes) + " of " + SizeText(limitBytes) + " used"
 }
 
-// MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if that is one.
+// MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if jobs have only one
+// attempt.
 func MaxAttemptsText(maxAttempts int) string {
 	if maxAttempts < 2 {
 		return ""

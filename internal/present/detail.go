@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// removedInputText describes which inputs of a job were removed to free space. fields names the fields that
-// contained them.
+// removedInputText says that the service has removed inputs of a job to free space. fields names the fields
+// that contained the inputs.
 func removedInputText(fields []string) string {
 	if len(fields) == 0 {
 		return ""
@@ -48,8 +48,8 @@ func DetailRows(j *control.JobDetail) [][2]string {
 		{"Removed", removedInputText(j.InputRemoved)}}...)
 }
 
-// limitRows returns one row for each limit of a job. The row also says how much of the limit the last attempt
-// used.
+// limitRows returns one row for each limit of a job. If known, the row also contains how much of the limit
+// the last attempt used.
 func limitRows(j *control.JobDetail) (rows [][2]string) {
 	var lastAttempt control.Attempt
 	if len(j.History) > 0 {
@@ -135,8 +135,8 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// valueText formats a value after JSON decoding. It puts the separator between the entries of a list or map. It
-// returns "" for nil.
+// valueText formats a value that was decoded from JSON. separator is the text between the entries of a list
+// or map. valueText returns "" for nil.
 func valueText(v any, separator string) string {
 	var texts []string
 	switch v := v.(type) {
@@ -158,8 +158,9 @@ func valueText(v any, separator string) string {
 	return fmt.Sprint(v)
 }
 
-// runTimeTexts returns how long a job ran, with its timeout and, while it runs, the typical run time of its
-// command. For a job that has not run, it returns only that typical run time.
+// runTimeTexts returns how long a job ran, with its timeout. While the job runs, runTimeText also contains
+// the typical run time of its command. For a job that has not run, runTimeText is "", and typicalText is the
+// typical run time.
 func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 	if j.RunTimeMS == nil {
 		return "", DurationText(j.TypicalRuntimeMS)
@@ -174,9 +175,9 @@ func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 	return runTimeText, ""
 }
 
-// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes were
-// stopped. If the command exited by itself, it also names the flag --allow-background, unless the job already
-// has that flag.
+// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes
+// were stopped. If the command exited by itself, AttemptRemarks also suggests the flag --allow-background,
+// unless the job already has that flag.
 func AttemptRemarks(attempt *control.Attempt, allowsBackground bool) string {
 	text := EmptyIfNil(attempt.Error)
 	if attempt.ResultError != nil {

@@ -38,7 +38,7 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 }
 
 // The remarks about an attempt say how many leftover processes were stopped. If the command exited by itself,
-// they also name the flag that keeps such processes running.
+// the remarks also name the flag that keeps such processes running.
 func TestShowReportsEndedProcesses(t *testing.T) {
 	zero, refused := new(int64), "cut"
 	for _, c := range []struct {
@@ -60,8 +60,8 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 	}
 }
 
-// If it is known when a reason ends, the text contains that time with its zone, and with its date unless that
-// is today.
+// If the end of a wait reason is known, the text contains that time with its zone. It contains the date too,
+// unless the time is today.
 func TestReasonNamesTheDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{

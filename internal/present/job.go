@@ -47,8 +47,9 @@ func relevantTimeText(j *control.Job, now time.Time) string {
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
 func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If it waits only for
-// a time, WaitReasonOrDue returns when the job is due. It returns "ready" for any other runnable job, and otherwise "".
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If the job
+// waits only for a time, it returns when the job is due. If the job waits for nothing else and can start, it
+// returns "ready". It returns "" for any other job.
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), DueTime(j), ParseState(j.State)
 	switch {
@@ -64,8 +65,8 @@ func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	return ""
 }
 
-// waitsForText says in a few words what a job that is due waits for. It returns "" if the job waits only for a
-// free worker, or for nothing.
+// waitsForText says in a few words why a job that is due does not start. It returns "" if the job waits only
+// for a free worker, or for nothing.
 func waitsForText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
@@ -123,8 +124,8 @@ func AttemptsText(j *control.Job) string {
 // RankText formats a job's priority and its bonus for waiting.
 func RankText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
 
-// priorityText formats a job's priority, its bonus for waiting and the sum of both. If there is no bonus, it
-// returns only the priority.
+// priorityText formats a job's priority, its bonus for waiting, and the sum of both, in this order. Without a
+// bonus, it returns only the priority.
 func priorityText(j *control.Job, format string) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
@@ -132,7 +133,7 @@ func priorityText(j *control.Job, format string) string {
 	return fmt.Sprintf(format, j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// CommandText returns a command for display. The command is empty if the caller may not see it.
+// CommandText returns a command for display. command is empty if the caller may not see it.
 func CommandText(command string) string { return cmp.Or(command, "(hidden)") }
 
 // JobTitle returns the command of a job for display. The command may be shortened.
@@ -187,8 +188,8 @@ func EndedByExpiry(j *control.Job) bool {
 // ExpiredText explains why a job expired.
 const ExpiredText = "it did not start before the time in its field expires_at"
 
-// usedAttemptsText returns how many of its attempts a job has used. It adds how many attempts did not count,
-// for example because they were interrupted.
+// usedAttemptsText returns how many of its attempts a job has used. It also says how many attempts did not
+// count, for example because they were interrupted.
 func usedAttemptsText(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
@@ -201,7 +202,7 @@ func usedAttemptsText(j *control.JobDetail) string {
 	return text
 }
 
-// StateWithReason returns a job's state. It adds the reason if that says more than the state.
+// StateWithReason returns a job's state. It adds the reason if the reason says more than the state.
 func StateWithReason(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateWithPause(j)

@@ -29,8 +29,8 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.Millis(at).Time()
 		text, _ := FullTime(when, now)
-		// FullTime omits the seconds of a time that is more than an hour away. Seconds other than 0 matter
-		// here, so add them.
+		// FullTime omits the seconds of a time that is more than an hour away. Here they are added if they
+		// are not 0.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
 		}
@@ -60,8 +60,8 @@ func ScheduleStateText(s *control.Schedule) string {
 // NoSchedulesText is the text for an empty list of schedules.
 const NoSchedulesText = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHeadings returns the headings of the list of schedules. termtext.MoveZonesToHeadings adds the time
-// zone to them.
+// ScheduleHeadings returns the headings of the list of schedules. NEXT is followed by ZoneMark, which
+// termtext.MoveZonesToHeadings replaces by the time zone.
 func ScheduleHeadings() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
 }

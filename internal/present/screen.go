@@ -17,8 +17,8 @@ type ScreenText struct {
 	CurrentTime time.Time
 }
 
-// HealthLine returns the two parts of the status line: the health of the queue, and the text after it. colour
-// is the colour code of the health.
+// HealthLine returns the status line in two parts: level is the health of the queue, and text is the rest of
+// the line. colour is the colour code of level.
 func (t ScreenText) HealthLine() (level, text, colour string) {
 	level, text = HealthText(&t.Screen.Status)
 	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), LevelColour(level)
@@ -35,7 +35,8 @@ func (t ScreenText) RunTimeText(j *control.Job) string {
 	return AgeText(j.StartedAt, t.CurrentTime)
 }
 
-// StartText returns when a waiting job starts. If the job is due, it returns what the job waits for.
+// StartText returns when a waiting job starts. If the job is already due, StartText returns what the job
+// waits for.
 func (t ScreenText) StartText(j *control.Job) string {
 	due := queue.Millis(DueTime(j)).Time().Local()
 	switch wait := due.Sub(t.CurrentTime); {
@@ -89,8 +90,8 @@ func IDWithSign(j *control.Job) string {
 	return s.Sign + " " + j.ID
 }
 
-// LeadingSign returns the sign of a state with which a cell begins. The result is empty if the cell begins with
-// no such sign.
+// LeadingSign returns the sign of the state with which a cell begins. If the cell begins with no sign of a
+// state, the result is empty.
 func LeadingSign(cell string) stateSign {
 	for _, state := range queue.States() {
 		if s := SignOfState(state.String()); strings.HasPrefix(cell, s.Sign) {
@@ -154,7 +155,7 @@ func DeadText(n int64, formatNumber func(int64) string) string {
 	return formatNumber(n) + " dead jobs need attention"
 }
 
-// WaitingText returns the text for the number of waiting jobs. countText is this number as text.
+// WaitingText returns the text about the number of waiting jobs. countText is the formatted number.
 func WaitingText(countText string) string { return countText + " waiting" }
 
 // StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WhyLines explains why a job does not run. Each line contains one reason, with what to do about it.
+// WhyLines explains why a job does not run. Each line contains one reason, and what the user can do about it.
 func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	switch state := ParseState(w.State); {
 	case len(w.Reasons) > 0:
@@ -31,8 +31,8 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// ReasonLine formats a reason why a job waits. It adds what the user can do and, if known, when the reason
-// ends.
+// ReasonLine formats a reason why a job waits. It adds what the user can do about it and, if known, when the
+// reason ends.
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.EndsAt).Time(); r.EndsAt != 0 {

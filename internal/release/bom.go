@@ -154,8 +154,8 @@ func linkedComponents(info *debug.BuildInfo, modules, goroot string) ([]componen
 	return parts, nil
 }
 
-// identifyLicences returns the licences in the licence files of a directory. An unknown licence is an error,
-// because a person must first read every licence of a shipped dependency.
+// identifyLicences returns the licences in the licence files of a directory. It returns an error for an
+// unknown licence, because a person must first read the licence of each dependency that is shipped.
 func identifyLicences(dir string) ([]licence, error) {
 	text, err := licenceTexts(dir)
 	if err != nil {

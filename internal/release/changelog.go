@@ -16,8 +16,8 @@ type versionEntry struct {
 	notes         []string
 }
 
-// writeChangelog writes the changelog for packages, in the format of nfpm. The changes in the section
-// Unreleased get the version and date of the build. Its arguments are CHANGELOG.md VERSION DATE.
+// writeChangelog writes the changelog for packages, in the format of nfpm. It lists the changes in the
+// section Unreleased under the version and date of the build. Its arguments are CHANGELOG.md VERSION DATE.
 func writeChangelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
@@ -39,9 +39,9 @@ func writeChangelog(out io.Writer, args []string) error {
 	return nil
 }
 
-// readChangelog parses the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
-// 2026-11-22`, with one line for each change. The first section with changes gets the version and date of the
-// build.
+// readChangelog parses a changelog in the format of Keep a Changelog: sections `## [Unreleased]` and `##
+// [1.2.3] - 2026-11-22`, with one line for each change. It assigns the version and date of the build to the
+// first section that contains changes.
 func readChangelog(text, version, date string) ([]versionEntry, error) {
 	var entries []versionEntry
 	for line := range strings.Lines(text) {

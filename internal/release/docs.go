@@ -18,10 +18,12 @@ const repositoryURL = "https://github.com/queuectl/queuectl/blob/main/"
 // linkPattern matches the target of a link in Markdown: [text](target).
 var linkPattern = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// copyDocs copies pages and data files of the repository into a directory. It changes each link so that it leads to
-// another copied file, or else to the repository. Its arguments are LAYOUT DIR and the files, as paths in the
-// repository. If LAYOUT is "flat", all files are directly in DIR. If it is "tree", they keep their directories. A
-// link to a file that the repository does not have is an error.
+// copyDocs copies pages and data files of the repository into a directory. Its arguments are LAYOUT DIR and
+// the files, as paths in the repository. If LAYOUT is "flat", all files are directly in DIR. If it is "tree",
+// they keep their directories.
+//
+// copyDocs changes each link so that it leads to the copy of its target or, if the target is not copied, to
+// the repository. A link to a file that the repository does not have is an error.
 func copyDocs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
 	installed := map[string]string{} // the installed path of each file, by its path in the repository

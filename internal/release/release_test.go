@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// The changelog lists unreleased changes under the version of the build, and other changes under their own
-// version. It skips an empty section Unreleased, because the newest section is then that of the build.
+// The changelog lists the changes in the section Unreleased under the version of the build, and other changes
+// under their own version. If the section Unreleased is empty, the changelog omits it, and the newest section
+// is that of the build.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	for unreleased, want := range map[string][]versionEntry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
@@ -59,8 +60,8 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	}
 }
 
-// In the module cache, the path of a module has "!" and a small letter instead of a capital. If go.mod
-// replaces a module, the list contains the replacement instead.
+// In the module cache, "!" and a small letter replace each capital in the path of a module. If go.mod
+// replaces a module, the bill of materials lists the replacement instead.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
@@ -75,7 +76,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// The .zip depends on neither the time nor the directory in which its files were created.
+// The content of the .zip does not depend on the time or the directory in which its files were created.
 func TestZipIsTheSameAgain(t *testing.T) {
 	made := func(age time.Duration) []byte {
 		dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package session detects on Windows that the user's session is ending. On other systems an ordinary signal
-// announces that, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
+// Package session detects on Windows that the user's session is ending. On other systems the process receives
+// an ordinary signal instead, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
 package session
 
 import (
@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// ErrSessionEnding is the cause (context.Cause) of a context that ends with the session: the user logs off, or
-// the machine shuts down. ErrConsoleClosed is the cause if the user closes the console window, which ends only
-// the programs in that window. In both cases Windows ends a process about 5 s after the notification.
+// ErrSessionEnding is the cause (context.Cause) of a context that ends with the session: the user logs off,
+// or the machine shuts down. ErrConsoleClosed is the cause if the user closes the console window. Windows
+// then ends only the programs in that window. In both cases Windows ends a process about 5 s after the
+// notification.
 var (
 	ErrSessionEnding = errors.New("the user's session is ending")
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// GracePeriod is how long commands may take to end when the session ends, after CTRL_BREAK. Windows then leaves
-// about 2 s for storing their results.
+// GracePeriod is how long commands may take to end after CTRL_BREAK when the session ends. Windows ends the
+// service about 2 s later, so it can still store the results of the commands.
 const GracePeriod = 3 * time.Second
 
 // sessionKey is the key of the context value that MarkSession sets.
 type sessionKey struct{}
 
-// MarkSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done
-// then work with every context that is derived from the result, even if that has ended earlier for another
-// reason.
+// MarkSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done then work
+// with every context that is derived from the result. They work even if the derived context has ended earlier
+// for another reason.
 func MarkSession(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sessionKey{}, ctx)
 }

@@ -15,23 +15,22 @@ import (
 )
 
 // ServiceLevel and RunnerLevel are shutdown levels. Windows notifies the processes with the highest level
-// first. When these have ended or timed out, it notifies those with the next level. Processes start with the
-// level 0x280, which jobs keep.
+// first. When these have ended or timed out, it notifies those with the next level. Jobs have 0x280, the
+// level with which every process starts.
 //
-// The service has the highest level. If the runner ended first, its jobs would end with it, and the service
-// would retry them.
-// See docs/decisions/0091.
+// The service has the highest level. If the runner were notified first, its jobs would end with it, and the
+// service would retry them. See docs/decisions/0091.
 const (
 	ServiceLevel = 0x3ff
 	RunnerLevel  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until this
-// process calls the returned function.
+// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until
+// this process calls the function stop.
 //
 // Usually the console notifies a process. It does not if the process has no console or has loaded user32.dll
-// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification. err
-// reports that the window could not be created. ctx is valid even then.
+// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification.
+// If the window could not be created, err is not nil, but ctx is valid.
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
 	var sessionID uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &sessionID) == nil
@@ -51,7 +50,8 @@ func notify(parent context.Context, level uintptr, createsWindow bool) (ctx cont
 	}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
-	// This handler runs before that of package signal, which does not report which event occurred.
+	// Package signal does not report which event occurred. So add a handler that records the event. It runs
+	// before that of package signal.
 	setConsoleCtrlHandler.Call(consoleHandler(), 1)
 	var listeners sync.WaitGroup
 	listeners.Go(func() { w.listenToConsole(events) })
@@ -71,7 +71,8 @@ func notify(parent context.Context, level uintptr, createsWindow bool) (ctx cont
 	}), err
 }
 
-// lastEvent is the last console event. consoleHandler() returns the address of the handler that records the event.
+// lastEvent is the last console event. handleConsoleEvent records it, and consoleHandler returns the address
+// of that function for Windows.
 var (
 	lastEvent      atomic.Uint32
 	consoleHandler = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
@@ -101,7 +102,7 @@ func (w *sessionWatcher) listenToConsole(events chan os.Signal) {
 		} else {
 			w.onSessionEnd()
 		}
-		<-w.done // ignore later notifications until the function that Notify returns is called
+		<-w.done // ignore later notifications, and wait until the function that Notify returns is called
 	case <-w.done:
 	}
 }
@@ -143,7 +144,8 @@ func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
 
 // handleMessage handles a message of the window.
 func (w *sessionWatcher) handleMessage(windowHandle uintptr, messageID uint32, ending, reason uintptr) uintptr {
-	// Windows sends the same message if an installer wants to replace a file. The session does not end then.
+	// Windows sends the same message if an installer wants to replace a file. In that case the session does
+	// not end.
 	ofSession := reason&endSessionCloseApp == 0 || reason&(endSessionLogoff|endSessionCritical) != 0
 	switch {
 	case messageID == wmQueryEndSession && ofSession:

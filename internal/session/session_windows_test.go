@@ -18,7 +18,7 @@ var (
 	getShutdownLevel   = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// findOwnWindow returns the invisible window of this process, or 0 without such a window.
+// findOwnWindow returns the handle of this process's invisible window, or 0 if it has none.
 func findOwnWindow() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
@@ -39,11 +39,11 @@ func sendMessage(window uintptr, messageID uint32, wParam, lParam uintptr) (answ
 	return answer, ok != 0
 }
 
-// An invisible window receives the notification that the session ends, and Windows waits until the process calls the
-// returned function. The context does not end if the logoff is cancelled, if an installer sends the message, or if
-// another program closes the window.
+// notify creates an invisible window, to which Windows sends a message when the session ends. Windows then
+// waits until the process calls the function that notify returned. The context is not cancelled if the user
+// cancels the logoff, if an installer sends the message, or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
-	for range 2 { // the second round proves that the first window has left nothing behind
+	for range 2 { // the second round checks that a window can be created after the first one is closed
 		ctx, stop, err := notify(t.Context(), ServiceLevel, true)
 		if err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ func makePrivate(dir string) error {
 	return os.MkdirAll(dir, 0o700)
 }
 
-// Check returns an error if other accounts could change an existing state directory. They could have put
+// Check returns an error if other accounts can change an existing state directory, because they could have put
 // malicious files into it.
 func Check(dir string) error {
 	info, err := os.Stat(dir)

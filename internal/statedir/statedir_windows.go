@@ -40,7 +40,7 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// Check returns an error if other accounts could change an existing state directory. They could have put
+// Check returns an error if other accounts can change an existing state directory, because they could have put
 // malicious files into it.
 func Check(dir string) error {
 	info, err := os.Stat(dir)
@@ -57,8 +57,8 @@ func Check(dir string) error {
 	return err
 }
 
-// checkAccess returns an error if the security descriptor lets other accounts change the directory. An owner
-// that is not trusted counts too, because an owner can change the access list.
+// checkAccess returns an error if the security descriptor lets other accounts change the directory, or if its
+// owner is not trusted. An owner can always change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	return accounts.CheckDirAccess(dir, "the state folder "+dir, "choose another one with --dir", sd)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Notify sends lines to the service manager, see sd_notify(3). Without a service manager it does nothing.
-// See docs/decisions/0081.
+// Notify sends assignments such as READY=1 to the service manager, see sd_notify(3). Without a service manager
+// it does nothing. See docs/decisions/0081.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
@@ -158,14 +158,15 @@ func (u Unit) IsInactive() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and waits until they have ended. It makes systemd ignore the
-// order of units, because the unit that is being stopped waits for the caller of StopAll.
+// StopAll stops the units that match a pattern and waits until they have ended. Without ignore-dependencies,
+// systemd could first wait for the unit of the caller, which is being stopped too and ends only after StopAll
+// has returned.
 func StopAll(pattern string, timeout time.Duration) {
 	systemctl(timeout, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// MonotonicLine returns the line that Notify must send together with RELOADING=1. The line contains the current time
-// on the monotonic clock, which the caller gives.
+// MonotonicLine returns the line that Notify must send together with RELOADING=1. now is the current time on
+// the monotonic clock.
 func MonotonicLine(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

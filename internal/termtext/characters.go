@@ -71,8 +71,8 @@ func WithoutJoiners(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// ColourLength returns the length of the colour sequence at the beginning of s. It returns 0 without one,
-// or if the sequence makes text blink or hides it.
+// ColourLength returns the length in bytes of the colour sequence at the beginning of s. It returns 0 if s
+// begins with something else, or if the sequence makes text blink or hides it.
 func ColourLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -81,7 +81,7 @@ func ColourLength(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // number of parameters that belong to an earlier 38 or 48, which set a colour by its number
+	skip := 0 // number of next parameters that belong to an earlier 38 or 48, which set a colour by its number
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

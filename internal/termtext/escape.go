@@ -11,8 +11,8 @@ import (
 // exactly the columns that Width counts.
 func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
-// escapeCell escapes the characters of a text that control a terminal. The text contains no colours. escapeCell
-// also removes joiners, so that the text takes the columns that Width counts.
+// escapeCell escapes the characters of a text that control a terminal. It removes joiners, so that the text
+// takes the columns that Width counts. The caller has already removed colours.
 func escapeCell(s string) string { return WithoutJoiners(EscapeInvisible(Escape(s))) }
 
 // tabStop is the number of columns between tab stops in a job's output.
@@ -58,8 +58,8 @@ const ResetColours = "\x1b[0m"
 // Escape escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
 func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 
-// EscapeLive is like Escape. It is for output that a job is still writing. It also keeps carriage returns, with
-// which programs redraw a progress line.
+// EscapeLive is like Escape, for output that a job is still writing. It also keeps carriage returns, because
+// programs use them to redraw a progress line.
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 
 // EscapeExcept replaces control characters by readable escape sequences. It keeps the characters in allowedChars

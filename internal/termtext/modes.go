@@ -197,7 +197,7 @@ func (m *Modes) applyMode(prefix, n string, operation byte) {
 	name, private := prefix+n, prefix == "?"
 	usual := hasWord(defaultOnModes, n)
 	if !private {
-		// Of these modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
+		// Of the ANSI modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
 		usual = hasWord(" 12 34 ", n)
 	}
 	on, i := operation == 'h', m.changeIndex(name)
@@ -294,7 +294,7 @@ func (m *Modes) setProperty(name, redo, undo string, isChanged bool) {
 	}
 }
 
-// pushLevel adds a level to a stack, and popLevels removes the last n levels.
+// pushLevel adds a level to a property that the program pushes and pops, such as the window title.
 func (m *Modes) pushLevel(name, redo, undo string) {
 	if len(m.changes) < 2*maxChanges {
 		m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
@@ -311,7 +311,8 @@ func (m *Modes) popLevels(name string, n int) {
 	}
 }
 
-// saveCursor records that colours and character sets are saved with the cursor.
+// saveCursor records that the program has saved the cursor. The terminal saves colours and character sets with
+// it.
 func (m *Modes) saveCursor() {
 	m.cursorSaved = true
 	for i := range m.changes {

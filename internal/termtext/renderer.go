@@ -54,7 +54,7 @@ type cell struct {
 	style string // the active colour sequences
 }
 
-// RenderText returns a text as a Renderer shows it. The text is the last part of an output.
+// RenderText returns the last part of an output as a Renderer shows it.
 func RenderText(text string, keepColours bool) string {
 	r := Renderer{Colours: keepColours, StartsMidway: true}
 	return r.Write(text) + r.End()
@@ -128,7 +128,8 @@ func (r *Renderer) consume(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	// Replace an invalid byte by U+FFFD, because two such bytes could form a character.
+	// Replace each invalid byte by U+FFFD. Two invalid bytes that were kept could together form a valid
+	// character.
 	case char == utf8.RuneError && n == 1:
 		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
@@ -212,9 +213,9 @@ func (r *Renderer) processSequence(text string, paramsStart int) int {
 	return end
 }
 
-// sequenceEnd returns the index after a sequence whose parameters begin at text[paramsStart]. The first byte from
+// sequenceEnd returns the index after a sequence whose parameters begin at text[paramsStart]. A byte from
 // minFinalByte to '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the
-// index after the bytes to drop. It returns 0 if the text ends first.
+// index after the bytes to drop, and complete is false. It returns 0 if the text ends before the sequence.
 func sequenceEnd(text string, paramsStart int, minFinalByte byte) (end int, complete bool) {
 	for i := paramsStart; i < len(text); i++ {
 		switch c := text[i]; {
@@ -302,8 +303,8 @@ func (r *Renderer) applySequence(params string, final byte) {
 	}
 }
 
-// setAlternateScreen enters or leaves the alternate screen. If the program leaves it without having entered it, the
-// earlier text was on that screen and is dropped.
+// setAlternateScreen enters or leaves the alternate screen. If the program leaves that screen and never entered
+// it, the text before was printed on it and is dropped.
 func (r *Renderer) setAlternateScreen(on bool) {
 	if !on && r.StartsMidway && !r.usedAlternateScreen {
 		r.output.Reset()

@@ -43,7 +43,7 @@ func Truncate(s string, maxColumns int) string {
 }
 
 // nextUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
-// sequence, or a character with its combining marks. isColour tells them apart.
+// sequence, or a character with its combining marks. isColour is true for a colour sequence.
 func nextUnit(s string) (isColour bool, length, columns int) {
 	if k := ColourLength(s); k > 0 {
 		return true, k, 0

@@ -14,11 +14,11 @@ import (
 )
 
 // diskRole is the environment variable that makes this test binary the server of a Disk. Its value is the
-// directory in which the server mounts its files. The server is a separate process, because a process that used
-// files that it serves itself would wait forever.
+// directory in which the server mounts its files. The server is a separate process, because a process that
+// reads a file which it serves itself can wait forever.
 const diskRole = "QUEUECTL_TEST_DISK"
 
-// DiskServer contains the role for Main with which a test binary serves a Disk.
+// DiskServer is an entry for the map that Main expects. It makes a test binary serve a Disk.
 var DiskServer = map[string]func() int{diskRole: func() int {
 	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskRole)))
 	return 1
@@ -37,8 +37,8 @@ type Disk struct {
 	connectionNumber string     // number of the FUSE connection; Abort needs it
 }
 
-// NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only the file stuck, on
-// which every read hangs.
+// NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only a file named "stuck".
+// A read of that file hangs.
 func NewDisk(t testing.TB, mib int64) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(memoryDir(), "qd")
@@ -150,7 +150,8 @@ func (d *Disk) Abort() {
 	os.WriteFile("/sys/fs/fuse/connections/"+d.connectionNumber+"/abort", []byte("1"), 0)
 }
 
-// Close ends the server and unmounts everything. It does not wait for processes that hang on the disk.
+// Close ends the server and unmounts everything. It does not wait for processes that are blocked in a read or
+// write.
 func (d *Disk) Close() {
 	if d.server == nil || d.server.Process == nil {
 		return
@@ -197,7 +198,7 @@ func RequireDisks(t testing.TB, devices ...string) {
 	}
 }
 
-// StuckReaderPID returns the pid of the process that reads the file stuck.
+// StuckReaderPID returns the pid of the cat process that reads the file named "stuck".
 func (d *Disk) StuckReaderPID() (pid int) {
 	d.Helper()
 	for _, line := range ProcessesWithArg("cat\x00" + d.Path("fuse/stuck")) {

@@ -104,8 +104,8 @@ func (d *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	return d.fillAttr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem. For the file stuck it requests direct I/O, so that a reader waits for the
-// server itself and no signal interrupts the wait.
+// Open implements fuse.RawFileSystem. For the file "stuck" it requests direct I/O. A reader then waits for a
+// reply of the server, and no signal interrupts that wait.
 func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO

@@ -24,8 +24,8 @@ func CPUTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// InjectFault attaches strace to the service. strace injects the fault that the given options describe, until the
-// caller calls stop().
+// InjectFault makes system calls of the service fail or wait. It attaches strace to the service with the given
+// options, which describe the calls and the fault. The fault ends when the caller calls stop.
 func (q *Queue) InjectFault(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.Cmd.Process.Pid), "-o", os.DevNull}, options...)

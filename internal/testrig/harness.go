@@ -22,9 +22,9 @@ import (
 // Programs are the file names of the client and of the service, in this order.
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
-// Install copies both programs into a directory, as a package does, and returns the path of the copied queuectl. The
-// first path is that of the original queuectl. Install may replace earlier copies; processes that run an earlier copy
-// continue.
+// Install copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
+// sourceDir is the path of queuectl itself, next to which queuectld is expected. Install may replace earlier
+// copies. Processes that run an earlier copy continue.
 func Install(t testing.TB, sourceDir, targetDir string) string {
 	t.Helper()
 	for _, name := range Programs {
@@ -185,8 +185,8 @@ func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool 
 	return true
 }
 
-// EndProcesses ends all processes of the queue. It asks each runner to end itself, so that the runner also ends
-// its jobs.
+// EndProcesses kills the service and ends its runners. It first asks each runner to end itself, because a
+// runner that is killed may leave its jobs running.
 func (q *Queue) EndProcesses() {
 	q.Kill()
 	if !q.endRunners(terminateRunner, 5*time.Second) {

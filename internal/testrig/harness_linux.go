@@ -19,7 +19,7 @@ import (
 
 const (
 	Extension      = ""          // suffix of executable files
-	ExitCodeEnded  = -1          // exit code of a job that was ended by a signal; -1 means that it has none
+	ExitCodeEnded  = -1          // exit code of a job that a signal ended; -1 means no exit code
 	NetworkFinding = "is on NFS" // text of the finding of "queuectl doctor" about a directory on a network
 	SocketName     = "queuectl.sock"
 	MkdirCommand   = "mkdir -p" // command that messages recommend to create a directory
@@ -34,15 +34,15 @@ const (
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// Reserve the main thread for the main goroutine. Tests change the user of other threads (see ConnectAs). If a
-// test changed the user of the main thread, that user could signal the whole process.
+// Keep the main goroutine on the main thread. Tests run code as another user on other threads (see ConnectAs).
+// If a test changed the user of the main thread, that user could send signals to the whole process.
 func init() { runtime.LockOSThread() }
 
-// StartCommand starts a command. Unlike on Windows, it does not need to retry.
+// StartCommand starts a command. On Windows the start can fail under Wine, so that version retries.
 func StartCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailed reports whether a program did not start for a reason that may not occur again. On Linux that does
-// not happen.
+// startFailed reports whether a program did not start for a reason that may disappear, so that a retry makes
+// sense. On Linux no such reason is known.
 func startFailed(Result) bool { return false }
 
 // osSpecific contains the fields of Queue that only Linux needs.
@@ -89,7 +89,7 @@ func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
 // ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
-// ToolPath returns a name with which a job can start a standard program, whatever the job's PATH contains.
+// ToolPath returns a name by which a job can start a standard program. On Windows it returns a path.
 func ToolPath(name string) string { return name }
 
 // tempDir creates a directory that other users cannot access. Its name is short, because the length
@@ -139,13 +139,13 @@ func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 // not support that.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// A service prefetches a job by sending it to a runner before a worker is free. PrefetchFailpoints contains the
-// failpoints that make a service do so, and PrefetchTag is the build tag of a program with these failpoints.
-// Both are empty, because on Linux the service prefetches short jobs anyway.
+// PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
+// before a worker is free. PrefetchTag is the build tag of a program with these failpoints. Both are empty on
+// Linux, because there the service prefetches short jobs anyway.
 const PrefetchFailpoints, PrefetchTag = "", ""
 
-// runnerHelper is a text in the command line of a runner's helper process. On Linux a runner has no such
-// process, so this text matches no command line.
+// runnerHelper is a text in the command line of the process that helps a runner. On Linux a runner has no such
+// process, so no command line contains this text.
 const runnerHelper = "\x00"
 
 // LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
@@ -182,8 +182,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the processes whose command line or environment contains a directory. The result
-// contains the command line by pid. It omits this process.
+// ProcessesUsing returns the command line, by pid, of each other process whose command line or environment
+// contains the path of a directory.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -233,10 +233,10 @@ func (s *Shell) SetUpHome(bin string) error {
 // lineCommand returns a command that runs a line of the script in a shell.
 func (s *Shell) lineCommand(line string) *exec.Cmd { return ShellCommand(line) }
 
-// PlatformLine returns a line of a script as a user of this system types it. The scripts contain the Unix form.
+// PlatformLine returns a line of a script in the form for this system. The scripts contain the Unix form.
 func (s *Shell) PlatformLine(line string) string { return line }
 
-// UnixOutput returns the output of a line in the form that it has on Unix, which the scripts contain.
+// UnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
 func (s *Shell) UnixOutput(text string) string { return text }
 
 // UserName returns the name of the account that runs the tests.

@@ -61,13 +61,13 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailed reports whether the client failed to start queuectld for a reason that may not occur again, as
-// sometimes under Wine.
+// startFailed reports whether the client could not start queuectld for a reason that may disappear. That
+// happens sometimes under Wine.
 func startFailed(r Result) bool {
 	return r.Code != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// osSpecific would contain fields of Queue that only Windows needs. Windows needs none.
+// osSpecific contains the fields of Queue that only one system needs. Windows needs none.
 type osSpecific struct{}
 
 // attributes returns the process attributes of the service. The service is in its own process
@@ -120,7 +120,7 @@ func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
 // ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command(posixToolDir()+"/sh.exe", "-c", text) }
 
-// ToolPath returns a name with which a job can start a standard program, whatever the job's PATH contains.
+// ToolPath returns a path by which a job can start a standard program without using its PATH.
 func ToolPath(name string) string { return posixToolDir() + "/" + name + ".exe" }
 
 // tempDir creates a directory that other users cannot access.
@@ -162,7 +162,7 @@ func Kill(pid int) {
 	}
 }
 
-// terminateRunner kills a runner. On Windows, the jobs of a runner end with it.
+// terminateRunner kills a runner. On Windows, that also ends the runner's jobs.
 func terminateRunner(pid int) { Kill(pid) }
 
 // wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
@@ -180,7 +180,7 @@ func IsRunner(pid int, dir string) bool {
 	return strings.Contains(cmdline, " runner ") && strings.Contains(normalizePaths(cmdline), normalizePaths(dir))
 }
 
-// pipeName returns the name of the pipe on which the service of a state directory listens.
+// pipeName returns the name of the pipe on which the service with the given state directory listens.
 func pipeName(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -224,12 +224,12 @@ func HalfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// A service prefetches a job by sending it to a runner before a worker is free. PrefetchFailpoints contains the
-// failpoints that make a service do so, and PrefetchTag is the build tag of a program with these failpoints.
-// Without them the service prefetches only short jobs, and on Windows no job is short.
+// PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
+// before a worker is free. PrefetchTag is the build tag of a program with these failpoints. Otherwise the
+// service prefetches only short jobs, and on Windows no job is short.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
 
-// runnerHelper is a text in the command line of a runner's helper process, which is the console host.
+// runnerHelper is a text in the command line of the process that helps a runner: the console host.
 const runnerHelper = "conhost.exe"
 
 // LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
@@ -335,8 +335,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the processes whose command line or environment contains a directory. The result
-// contains the command line by pid. It omits this process.
+// ProcessesUsing returns the command line, by pid, of each other process whose command line or environment
+// contains the path of a directory.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
@@ -349,7 +349,7 @@ func ProcessesUsing(dir string) map[int]string {
 }
 
 // isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs
-// a desktop starts that process, so it may have the environment of a job and outlive the job.
+// a desktop starts this process. If a job does so, the process has the job's environment but outlives the job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalizePaths(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
@@ -401,8 +401,8 @@ func CopyDir(src, dst string) error {
 	})
 }
 
-// SetUpHome prepares the home directory of a script. It puts the program bin into a directory that is in PATH,
-// and the settings where Windows expects them.
+// SetUpHome prepares the home directory of a script. It puts the program bin into a directory in PATH, and the
+// settings file at the path that queuectl uses on Windows.
 func (s *Shell) SetUpHome(bin string) error {
 	state := filepath.Join(s.Home, ".local", "state")
 	for _, v := range Environment(s.Home) {
@@ -475,7 +475,7 @@ func plainCommandWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// PlatformLine returns a line of a script as a user of this system types it. The scripts contain the Unix form.
+// PlatformLine returns a line of a script in the form for this system. The scripts contain the Unix form.
 func (s *Shell) PlatformLine(line string) string {
 	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
@@ -503,7 +503,7 @@ var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 // defaultSettingLines matches the output lines of settings that have their default value.
 var defaultSettingLines = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// UnixOutput returns the output of a script's line in the form that Unix prints.
+// UnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
 func (s *Shell) UnixOutput(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.Home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
@@ -522,8 +522,8 @@ func (s *Shell) UnixOutput(text string) string {
 	for _, h := range outputReplacements {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The script prints only settings without their default value. On Windows it also prints the setting shell,
-	// whose origin the replacements above have changed to "default". Remove that line.
+	// Scripts print no settings that have their default value. On Windows they print the setting shell, whose
+	// origin the replacements above have changed to "default". Remove that line.
 	if found := defaultSettingLines.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}

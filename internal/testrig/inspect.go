@@ -45,7 +45,8 @@ func (q *Queue) CheckFinding(fault, check, wantText string, args ...string) {
 	q.Errorf("%s: doctor reports no such failure: %+v", fault, d)
 }
 
-// CheckHealthy checks that "queuectl doctor" reports no failure. Its error begins with the given text.
+// CheckHealthy checks that "queuectl doctor" reports no failure. Otherwise the test fails with an error that
+// begins with errorPrefix.
 func (q *Queue) CheckHealthy(errorPrefix string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {
@@ -117,7 +118,7 @@ type pausedJob struct {
 	PausedBy string    `json:"paused_by"`
 }
 
-// JobPause returns whether a job was paused, and which user paused it.
+// JobPause returns the state of a job, when it was paused and who paused it.
 func (q *Queue) JobPause(id string) (j pausedJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {

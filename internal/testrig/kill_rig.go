@@ -23,11 +23,13 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// rigScript is the shell script of the jobs of a Rig. The tag names the job in all its attempts. The script
-// takes a lock that belongs to the tag. It writes notes to a file, the ledger: X if another process holds the
-// lock, S for its start, and E for its end. Between S and E it prints the first half of its output, sleeps, and
-// prints the second half. Its output is a part of a file of numbers. Each note is one write of 20 bytes with
-// O_APPEND. The arguments are: tag, size, offset, seconds, exit code.
+// rigScript is the shell script of the jobs of a Rig. Its arguments are: tag, size, offset, seconds, exit code.
+// The tag is the name of the job, the same in all attempts.
+//
+// The script appends notes to a file, the ledger. First it tries to take the lock of its tag. If another
+// process holds that lock, it writes the note X, but continues. It writes S, prints the first half of its
+// output, sleeps, prints the second half and writes E. The output is a part of a file of numbers. Each note is
+// 20 bytes and is appended with one write, so that notes of several jobs do not mix.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
@@ -92,7 +94,7 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 		"output_limit": 8 << 20}
 }
 
-// ledgerEntry is one note (a line) that a job of a test has written to the ledger, for example when an attempt starts.
+// ledgerEntry is one note in the ledger: a job has started (S), has ended (E), or found its lock taken (X).
 type ledgerEntry struct {
 	Kind         string // X, S or E, as rigScript defines
 	Tag          string
@@ -171,8 +173,8 @@ func (q *Queue) queryIntAtServer(query string) int {
 	return n
 }
 
-// CountReserved returns the number of reserved jobs: the service has claimed them, but they are not known to
-// have started.
+// CountReserved returns the number of reserved jobs, which the service has sent to a runner, but which are not
+// known to have started.
 func (q *Queue) CountReserved() int {
 	q.Helper()
 	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
@@ -198,7 +200,7 @@ func (r *Requester) Request(method string, params any, onNotification func(json.
 	return got, err
 }
 
-// tryRequest is like Request, but leaves a broken connection open.
+// tryRequest is like Request, but does not close a broken connection.
 func (r *Requester) tryRequest(
 	method string, params any, onNotification func(json.RawMessage),
 ) (reply WireMessage, err error) {
@@ -356,8 +358,8 @@ func (r *Requester) Show(id string) (j Job) {
 	return j
 }
 
-// WarmUp runs short jobs one by one. The service learns from them that jobs are short, and later sends large
-// blocks of jobs to the runner in advance. Then WarmUp sets the number of workers.
+// WarmUp makes the service prefetch jobs, and then sets the number of workers. It first runs many short jobs,
+// because the service sends jobs to a runner in advance only if earlier jobs were short.
 func (r *Requester) WarmUp(workers int) {
 	r.Q.Helper()
 	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without a warm-up
@@ -376,8 +378,8 @@ func (r *Requester) WarmUp(workers int) {
 	r.MustRequest("worker.scale", map[string]any{"count": workers})
 }
 
-// StrayProcesses lists the processes whose command line or environment contains the queue's directory. It omits
-// the service and the runners.
+// StrayProcesses lists the processes of the queue that are neither its service nor its runners. These are the
+// processes whose command line or environment contains the queue's directory.
 func (q *Queue) StrayProcesses() (processes []string) {
 	for pid, commands := range ProcessesUsing(q.Dir) {
 		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,

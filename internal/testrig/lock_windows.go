@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServer would contain the role for Main with which a test binary serves a Disk. It is empty, because on
-// Windows no test uses a Disk.
+// DiskServer is empty, because no test on Windows uses a Disk. On Linux it is an entry for the map that Main
+// expects.
 var DiskServer map[string]func() int
 
 // awaitLock waits until it can lock a file.

@@ -17,14 +17,15 @@ type PrivateRun struct {
 	Work string
 }
 
-// NewPrivate creates the directory Work. The first private run creates the queue in it.
+// NewPrivate creates the directory Work. The first call of "queuectl run --private" creates the queue in that
+// directory.
 func NewPrivate(t *testing.T) *PrivateRun {
 	q := NewQueue(t, "")
 	work := filepath.Join(q.Dir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A private run stores its queue, with the state of its service and runners, in this directory.
+	// A private run creates its queue in this directory.
 	q.Dir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &PrivateRun{q, work}

@@ -22,7 +22,8 @@ import (
 // Fields contains the members of a JSON object, by name.
 type Fields = map[string]any
 
-// StartQueue returns a queue with a running service. The test then runs in parallel with others.
+// StartQueue returns a queue with a running service. It calls t.Parallel, so the test runs in parallel with
+// others.
 func StartQueue(t *testing.T, args ...string) *Queue {
 	t.Helper()
 	t.Parallel()
@@ -78,8 +79,8 @@ func (q *Queue) ReadFile(name string) string {
 	return string(raw)
 }
 
-// MustCall sends a request and stores the reply's result in the variable to which result points. The test fails
-// if the reply is an error.
+// MustCall sends a request and decodes the result of the reply into *result. The test fails if the reply is an
+// error.
 func (w *Wire) MustCall(method string, params, result any) {
 	w.Helper()
 	a := w.Call(method, params)
@@ -157,7 +158,7 @@ func (a WireMessage) ErrorCode() string {
 	return a.Error.Data.Code
 }
 
-// OrMinusOne returns the number, or -1 for nil.
+// OrMinusOne returns *n, or -1 if n is nil.
 func OrMinusOne(n *int) int {
 	if n == nil {
 		return -1
@@ -170,7 +171,7 @@ func IsNear(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
-// KillListed kills the process in a line that ProcessesWithArg returned.
+// KillListed kills the process in a line that ProcessesWithArg returned. The line begins with the pid.
 func KillListed(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {

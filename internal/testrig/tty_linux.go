@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalSession is a program that runs on a pseudoterminal. Its methods act as the user of the terminal.
+// TerminalSession is a program that runs on a pseudoterminal. Its methods type and read as the program's user
+// does.
 type TerminalSession struct {
 	*Screen
 	Queue         *Queue
@@ -70,7 +71,7 @@ func (s *TerminalSession) WaitText(text string) {
 	s.WaitTextAfter(0, text)
 }
 
-// WaitTextAfter waits until the terminal has shown text somewhere after this offset in its output.
+// WaitTextAfter waits until text appears in the terminal's output after the given byte offset.
 func (s *TerminalSession) WaitTextAfter(offset int, text string) {
 	s.Queue.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[offset:],

@@ -52,8 +52,8 @@ func (p Person) HasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service to which every user can connect, with the given settings. Only root can act as
-// several users, so SharedQueue skips the test unless the test runs as root.
+// SharedQueue starts a service with the given settings to which every user can connect. It skips the test
+// unless root runs the test, because only root can act as several users.
 func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
@@ -103,15 +103,16 @@ func (q *Queue) DialAs(p Person) *Wire {
 	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// ConnectAs connects to the service with the state directory dir as a person. The service sees the person's ids
-// while the connection exists. While the backlog of the socket is full, ConnectAs waits, as the client
-// does.
+// ConnectAs connects to the service with the state directory dir as a person. The kernel reports that person's
+// ids to the service for the whole connection. While the backlog of the socket is full, ConnectAs waits, as
+// queuectl does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
-		// The added group ensures that groups[0] exists.
+		// Append a group that is not passed to the kernel, so that groups[0] exists even if the person has no
+		// groups.
 		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(p.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},

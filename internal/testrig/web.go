@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. It
-// connects to the same address for every host name.
+// Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. Whatever
+// host a request names, Browser connects to Address.
 type Browser struct {
 	*Queue
 	LinkHost string // host and port in the links of the page
-	Address  string // host and port to which it connects
+	Address  string // host and port to which Browser connects
 	Cookie   *http.Cookie
 	Client   http.Client
 }

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the memory of an idle service is code and tables of libraries. The program reads this memory at its start and
-// at the first request of each kind, and then not again for a long time. So the kernel can take the memory back.
+// Most of the memory of an idle service is code and constant data of libraries. The program reads them when it
+// starts and at the first request of each kind, and rarely later. So their pages can be released while the
+// service is idle.
 
 // A service is idle if it uses less than 1/idleCPUDivisor of a processor. A garbage collection by MemoryTrimmer is
 // worthwhile only if the service has used minCPUTime since the last one.
@@ -25,7 +26,7 @@ const (
 	minCPUTime     = 20 * time.Millisecond // time on a processor, not elapsed time
 )
 
-// MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
+// MemoryTrimmer releases memory of an idle program to the system. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time // time of the last call of TrimIfIdle or Start
@@ -56,9 +57,9 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 	}
 }
 
-// releasePagesLocked releases the pages of this program's file and, if includeHeap is set, unused heap memory. If
-// the program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a time and in a
-// few microseconds. Pages that were modified are kept. Errors are ignored. The caller holds mu.
+// releasePagesLocked releases the pages that are unchanged copies of this program's file and, if includeHeap is
+// set, unused heap memory. If the program uses a released page again, the kernel maps it from the page cache,
+// mostly 64 KiB at a time and in a few microseconds. Errors are ignored. The caller holds mu.
 func (t *MemoryTrimmer) releasePagesLocked(includeHeap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -91,8 +92,8 @@ func processorTime() time.Duration {
 // memoryMapping is a range of addresses in the memory of this process.
 type memoryMapping struct{ start, end uintptr }
 
-// cleanMappings returns the read-only mappings of a file that have no modified pages. The kernel can read
-// the content of such mappings from the file again.
+// cleanMappings returns the read-only mappings of a file without modified pages. Their pages can be released,
+// because the kernel can read them from the file again.
 func cleanMappings(smaps []byte, filePath string) (mappings []memoryMapping) {
 	var m memoryMapping
 	clean := false // m is a read-only mapping of the file, and no modified page was found in it

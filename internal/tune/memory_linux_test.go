@@ -46,15 +46,15 @@ Swap:                  4 kB
 	}
 }
 
-// TrimIfIdle collects the heap if the program is idle and has used enough processor time since the last
-// collection. It does not do so while the program works, nor a second time before the program has worked again.
+// TrimIfIdle collects the heap once when the program is idle after it has worked. It collects nothing while the
+// program works, and does not collect a second time before the program has worked again.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()
 	first := m.cpuAtLastTrim
 	for processorTime()-m.cpuAtLastCheck < 2*minCPUTime {
 	}
-	// With an interval this short, the program counts as busy.
+	// The program has used much processor time in this short interval, so TrimIfIdle finds it busy.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
 	if m.TrimIfIdle(); m.cpuAtLastTrim != first {
 		t.Error("memory was trimmed while the process was busy")

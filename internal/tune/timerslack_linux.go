@@ -23,7 +23,8 @@ const (
 	timerSlackVariable     = "QUEUECTL_TIMERSLACK"
 )
 
-// originalTimerSlack returns the slack in nanoseconds that this process had before it was started again.
+// originalTimerSlack returns the timer slack, in nanoseconds, of this process before RestartWithTimerSlack
+// changed it.
 // See docs/decisions/0038.
 var originalTimerSlack = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(timerSlackVariable), 10, 62); err == nil && ns > 0 {
@@ -32,13 +33,13 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 	return defaultTimerSlackNanos
 })
 
-// RestartWithTimerSlack executes this program again with the larger slack. That is necessary, because a thread
-// inherits the slack of the thread that creates it, and the runtime creates the monitor thread before any other
-// code runs. Just before it executes the program, it calls beforeExec on the same thread. In the restarted
-// program, it does nothing.
+// RestartWithTimerSlack executes this program again with a larger timer slack. A thread inherits the slack of
+// the thread that creates it, and the Go runtime creates its monitor thread before main runs, so only a new
+// program gives that thread the larger slack. Just before the exec, RestartWithTimerSlack calls beforeExec on
+// the same thread. In the restarted program, it does nothing.
 func RestartWithTimerSlack(beforeExec func()) error {
 	if os.Getenv(timerSlackVariable) != "" {
-		// Set the name that ps shows. Otherwise it would be "exe".
+		// Set the name that ps shows. The kernel took it from the executed path, so it is "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 		return nil
 	}
@@ -58,16 +59,16 @@ func ExecWithTimerSlack(env []string) error {
 		}
 		env = append(env, timerSlackVariable+"="+strconv.Itoa(was))
 	}
-	// Ignore an error, because without the slack the program is only slower.
+	// Ignore an error: the program then runs with its present slack and is only slower.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlackNanos, 0, 0, 0)
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("cannot execute /proc/self/exe to start this program again with other timer settings (%w); check "+
 		"that /proc is mounted", err)
 }
 
-// RestoreTimerSlack gives the calling thread its original slack, so that a process which the thread starts
-// inherits that slack. The caller must have locked the goroutine to its thread. RestoreTimerSlack uses
-// RawSyscall6 because the call never blocks.
+// RestoreTimerSlack gives the calling thread its original slack. A process that the thread starts then inherits
+// that slack. The caller must have locked the goroutine to its thread. RawSyscall6 is safe because this call
+// never blocks.
 func RestoreTimerSlack() {
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, originalTimerSlack(), 0, 0, 0, 0)
 }

@@ -40,7 +40,8 @@ func machineZone() (*time.Location, error) {
 	return l, err
 }
 
-// CallerZone returns a name of this process's zone that a service on the same machine can load.
+// CallerZone returns the name of this process's time zone, in a form that a service on the same machine can
+// load.
 func CallerZone() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")

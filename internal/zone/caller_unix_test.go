@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The machine's zone is that in /etc/localtime. The name in /etc/timezone is used only if its zone is the same,
-// because that name may come from another machine.
+// The zone of the machine is that in /etc/localtime. The name in /etc/timezone is used only if the zone file of
+// that name has the same content, because the name may come from another machine.
 func TestMachineName(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
@@ -50,7 +50,8 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-// CallerZone returns the zone in TZ under a name that the service can load, not as a path.
+// CallerZone returns the zone in TZ as a name that the service can load, even if TZ contains the path of a zone
+// file.
 func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
@@ -68,7 +69,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// UnreadTZ reports the values of TZ that the time package cannot read, for which it uses UTC.
+// UnreadTZ returns a value of TZ that package time cannot read. For such a value, package time uses UTC.
 func TestUnread(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })

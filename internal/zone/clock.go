@@ -11,9 +11,9 @@ func WallClock(t time.Time) time.Time {
 // maxZoneOffset is longer than the offset of any zone from UTC.
 const maxZoneOffset = 26 * time.Hour
 
-// TimeOfWallClock returns the first instant at which a clock in a zone shows a wall-clock time. wall has that
-// wall-clock time as a time in UTC. If a clock change skips the wall-clock time, TimeOfWallClock returns the
-// first instant after the gap. time.Date guarantees neither.
+// TimeOfWallClock returns the first instant at which clocks in a zone show the date and time of day in wall,
+// which is a time in UTC. If a clock change skips that time, TimeOfWallClock returns the first instant after
+// the change. time.Date guarantees neither.
 func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
 	at := wall.Add(-maxZoneOffset).In(location)
 	for {
@@ -30,10 +30,10 @@ func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
 	}
 }
 
-// OffsetPeriod returns the instants between which the offset of t's zone does not change. An instant is zero if
-// there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that: for a zone
-// with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap year, it returns an end
-// before t.
+// OffsetPeriod returns the start and the end of the period around t in which the zone's offset from UTC does
+// not change. A zero time means that the period has no bound. The end is always after t. t.ZoneBounds does not
+// guarantee that: for a zone with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap
+// year, it returns an end before t.
 func OffsetPeriod(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

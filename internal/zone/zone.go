@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalName is the name of the machine's zone, whichever zone that is at the moment.
+// LocalName is the name for the zone of the machine. It follows later changes of that zone.
 const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
@@ -48,7 +48,7 @@ func FromTZ(value string) (*time.Location, error) {
 	return Load(name)
 }
 
-// localtimeFile contains the zone of the machine, or is a link to its file.
+// localtimeFile is the zone file of the machine, or a link to a zone file.
 const localtimeFile = "/etc/localtime"
 
 // readZoneFile reads a zone file.
@@ -64,9 +64,9 @@ func readZoneFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// parsePOSIX parses a zone in the form of POSIX. The last line of a zone file has the same form (RFC 9636,
-// section 3.3), so parsePOSIX uses package time's parser for that line. If the zone has no rule for its summer
-// time, that parser uses M3.2.0,M11.1.0, as the C libraries do.
+// parsePOSIX parses a zone in the form of POSIX. It has package time parse the zone as the last line of a zone
+// file, which has the same form (RFC 9636, section 3.3). For a zone with summer time but without a rule, that
+// parser uses M3.2.0,M11.1.0, as the C libraries do.
 func parsePOSIX(name string) (*time.Location, bool) {
 	if !isWellFormedPOSIX(name) {
 		return nil, false
@@ -79,8 +79,8 @@ func parsePOSIX(name string) (*time.Location, bool) {
 	return l, short != unparsedRuleName
 }
 
-// unparsedRuleName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses that
-// zone only if it could not parse the last line of the file.
+// unparsedRuleName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses
+// this zone only if it cannot parse the last line of the file.
 const unparsedRuleName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
@@ -102,6 +102,6 @@ func buildTZif(lastLine string) string {
 func isWellFormedPOSIX(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
 	const summerTime = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
-	// A package variable would make queuectl link package regexp, so compile the expression here.
+	// Compile the expression in the function. A package variable would link package regexp into queuectl.
 	return regexp.MustCompile(`^` + name + offset + `(?:` + summerTime + `)?$`).MatchString(zone)
 }

@@ -10,8 +10,7 @@ import (
 	"unicode/utf16"
 )
 
-// maxCommandLine is the maximum length of a command line on Windows. maxCmdExeLine is the maximum length of a
-// command line for cmd.exe. Both are in UTF-16 code units.
+// These are the maximum lengths, in UTF-16 code units, of a command line on Windows and of one for cmd.exe.
 const (
 	maxCommandLine = 32_766
 	maxCmdExeLine  = 8_191
@@ -49,15 +48,15 @@ func Encode(argv []string) (line string, err error) {
 	return line, err
 }
 
-// Kinds of a text that a shell gets as its command.
+// These are the kinds of text that a shell can get as its command.
 const (
 	noShellText    = iota
 	cmdExeText     // a text that cmd.exe parses
 	powershellText // a PowerShell script
 )
 
-// findShellText finds the option after which a shell takes all further arguments as one text. It returns
-// the index of the option in argv and the kind of the text. Without such an option, the kind is
+// findShellText finds the option after which a shell takes all further arguments together as one text, such as
+// /c. It returns the index of the option in argv and the kind of the text. Without such an option, the kind is
 // noShellText.
 func findShellText(argv []string) (optionIndex, textKind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
@@ -76,15 +75,15 @@ func findShellText(argv []string) (optionIndex, textKind int) {
 	return 0, noShellText
 }
 
-// isAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength
-// is the length of the shortest unique abbreviation.
+// isAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength is
+// the length of the shortest abbreviation that is unique.
 func isAbbreviation(argument, parameter string, minLength int) bool {
 	return len(argument) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(argument))
 }
 
-// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text begins after
-// argv[optionIndex]. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe runs
-// no commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
+// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text consists of the
+// arguments after argv[optionIndex]. /S makes cmd.exe remove only the first and the last quote, /D disables the
+// commands in the registry, and /V:OFF makes the exclamation mark an ordinary character.
 func cmdExeLine(argv []string, optionIndex int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[optionIndex+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -107,8 +106,8 @@ func cmdExeLine(argv []string, optionIndex int) (string, error) {
 	return strings.Join(append(line, argv[optionIndex], `"`+text+`"`), " "), nil
 }
 
-// addPowerShellOptions adds options to argv with which PowerShell loads no profile and is not interactive. It
-// adds them before argv[optionIndex].
+// addPowerShellOptions adds options before argv[optionIndex] that make PowerShell load no profile and ask no
+// questions. It returns the changed argv.
 func addPowerShellOptions(argv []string, optionIndex int) []string {
 	var addedOptions []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
@@ -128,9 +127,9 @@ func IsBatchFile(path string) bool {
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
 }
 
-// batchFileLine returns a command line with which cmd.exe runs a batch file. Inside quotes, cmd.exe gives
-// only percent signs and quotes a special meaning. The batch file itself may still interpret other
-// characters.
+// batchFileLine returns a command line with which cmd.exe runs a batch file. It rejects arguments with quotes,
+// percent signs or line breaks, because quoting does not keep cmd.exe from interpreting these. The batch file
+// itself may still interpret other characters.
 func batchFileLine(argv []string) (string, error) {
 	var words []string
 	for i, a := range argv {
@@ -143,17 +142,17 @@ func batchFileLine(argv []string) (string, error) {
 			continue
 		}
 		// Double the backslashes at the end. Otherwise a program to which the batch file passes the argument
-		// would read \" as a quote.
+		// would read \" as part of the text.
 		tail := len(a) - len(strings.TrimRight(a, `\`))
 		words = append(words, `"`+a+strings.Repeat(`\`, tail)+`"`)
 	}
 	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(words, " ") + `"`, nil
 }
 
-// cmdUnquotedChars lists the characters that need no quotes in cmd.exe.
+// cmdUnquotedChars lists the characters that an argument for cmd.exe may contain without quotes.
 const cmdUnquotedChars = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
 
-// argvLine returns a command line by the rules of CommandLineToArgvW.
+// argvLine returns a command line that CommandLineToArgvW splits into argv.
 func argvLine(argv []string) string {
 	line := []string{quoteProgram(argv[0])}
 	for _, a := range argv[1:] {
@@ -162,7 +161,7 @@ func argvLine(argv []string) string {
 	return strings.Join(line, " ")
 }
 
-// quoteProgram quotes the first argument, in which backslashes have no special meaning.
+// quoteProgram quotes the name of the program. In this first argument, backslashes have no special meaning.
 func quoteProgram(name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\r\n") {
 		return `"` + name + `"`

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each kind of program gets a command line by its own quoting rules.
+// Encode uses the quoting rules of the program that is started: cmd.exe, batch files, PowerShell, and others.
 func TestCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -42,7 +42,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Arguments that cannot be passed unchanged are rejected with a reason.
+// Encode rejects arguments that it cannot pass unchanged. The error says why.
 func TestCommandLineRefuses(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -74,8 +74,8 @@ func TestCommandLineRefuses(t *testing.T) {
 	}
 }
 
-// For all arguments, a program that splits its command line by the rules of CommandLineToArgvW gets
-// them unchanged.
+// For any arguments, the function CommandLineToArgvW would split the line that Encode returns into the same
+// arguments.
 func TestCommandLineKeepsArguments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argument := rapid.StringOf(rapid.SampledFrom([]rune("ab \t\n\"\"\\\\\\%&^é😀")))

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptPhase is the phase of an attempt. The first phase begins when the runner receives the attempt's
-// Start frame. The last one begins when the service has acknowledged the result. attemptMoves lists the
+// attemptPhase is the phase of an attempt. The first phase begins when the service's Start frame for the
+// attempt arrives, and the last one when the service has acknowledged the result. attemptMoves lists the
 // transitions.
 type attemptPhase int
 
@@ -24,8 +24,8 @@ const (
 	attemptAcknowledged                     // the service has its result
 )
 
-// attemptMoves lists, for each phase, the phases that may follow. If a waiting attempt is dropped, it
-// enters no other phase, because the runner forgets it.
+// attemptMoves lists, for each phase, the phases that may follow. The runner forgets a waiting attempt that is
+// dropped, so dropping is not a phase.
 var attemptMoves = [...][]attemptPhase{
 	attemptWaiting:      {attemptStarting},
 	attemptStarting:     {attemptRunning, attemptUnjournaled, attemptJournaled}, // a failed start has no process
@@ -35,19 +35,19 @@ var attemptMoves = [...][]attemptPhase{
 	attemptAcknowledged: {},
 }
 
-// attempt is one execution of a job, which a Start frame of the service has requested. The server's mu
-// guards its fields.
+// attempt is one execution of a job, which the service has requested with a Start frame. The server's mu guards
+// its fields.
 type attempt struct {
 	startFrame       *wire.Start
 	outputLog        *output.Log
 	phase            attemptPhase
-	worker           *process.Worker // the worker that runs the attempt; nil except in the phases starting and running
+	worker           *process.Worker // the worker that executes the attempt; set in the phases starting and running
 	slot             int64           // slot in the running table; 0 in the phase waiting
 	pid              int             // pid of the main process; 0 before the phase running
 	startedAtMillis  int64           // milliseconds since 1970
-	sendsImmediately bool            // frames about the attempt are sent immediately
-	pendingKill      func()          // kills the attempt right after the fork; nil if no kill arrived before it
-	isPaused         bool            // the process tree is frozen, or will be frozen when it starts
+	sendsImmediately bool            // frames about the attempt are sent without waiting for others
+	pendingKill      func()          // kills the attempt right after the fork; nil unless a kill arrived earlier
+	isPaused         bool            // the process tree is frozen, or is to be frozen when it starts
 	signals          signalQueue     // signals that are still to be sent to the attempt
 	encodedResult    []byte          // the encoded Result frame; nil until the attempt has ended
 	resultSegment    int             // number of the journal segment that holds the result; 0 if none
@@ -57,8 +57,8 @@ type attempt struct {
 
 func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
 
-// enterPhaseLocked moves the attempt to another phase. If attemptMoves does not list this move,
-// enterPhaseLocked changes nothing and returns false.
+// enterPhaseLocked moves the attempt to another phase. If attemptMoves does not allow that, enterPhaseLocked
+// changes nothing and returns false.
 func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
 	if !slices.Contains(attemptMoves[a.phase], next) {
 		return false
@@ -73,14 +73,14 @@ func (a *attempt) isOnWorker() bool { return a.phase == attemptStarting || a.pha
 // hasEnded reports whether the attempt has a result.
 func (a *attempt) hasEnded() bool { return a.phase >= attemptUnjournaled }
 
-// assignWorkerLocked gives the attempt to a worker.
+// assignWorkerLocked records that the worker w executes the attempt.
 func (a *attempt) assignWorkerLocked(w *process.Worker) {
 	a.enterPhaseLocked(attemptStarting)
 	a.worker = w
 }
 
-// recordForkLocked records the main process of the attempt. If a kill or a pause arrived before the fork,
-// recordForkLocked carries it out.
+// recordForkLocked records the main process of the attempt. If a kill or a pause was requested before the fork,
+// it is executed now.
 func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {
 	a.enterPhaseLocked(attemptRunning)
 	a.pid, a.startedAtMillis = pid, forkedAt.UnixMilli()
@@ -102,8 +102,8 @@ func (a *attempt) recordResultLocked(result []byte, journalSegment int) {
 	a.worker, a.encodedResult, a.resultSegment = nil, result, journalSegment
 }
 
-// endLocked ends an attempt that a worker is executing. If the attempt has no process yet, it is killed
-// right after the fork.
+// endLocked kills an attempt that a worker executes. If the attempt has no process yet, it is killed right
+// after the fork.
 func (a *attempt) endLocked(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.pendingKill = func() { a.worker.Kill(cause, grace) }
@@ -113,7 +113,7 @@ func (a *attempt) endLocked(cause int, grace time.Duration) {
 // cookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
 func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
 
-// wireAttempt describes an attempt in the form that frames contain.
+// wireAttempt returns the description of an attempt for frames to the service.
 func wireAttempt(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: leaseOf(a), Slot: a.slot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// An attempt enters only phases that attemptMoves allows. Any other move leaves its phase unchanged.
+// attemptMoves decides which phase an attempt can enter. Any other move leaves the phase unchanged.
 func TestAttemptPhases(t *testing.T) {
 	allowed := map[[2]attemptPhase]bool{
 		{attemptWaiting, attemptStarting}:          true,
@@ -73,8 +73,8 @@ func addRunningAttempt(s *server, l wire.Lease) *attempt {
 	return a
 }
 
-// While a result is not in the journal, its attempt keeps its slot. The slot is freed once: when the result
-// is written to the journal or acknowledged, whichever is first.
+// An attempt keeps its slot in the running table until its result is written to the journal or acknowledged by
+// the service. The first of these events frees the slot, and the second does not free it again.
 func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	for _, first := range []string{"journal", "acknowledgement"} {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
@@ -107,7 +107,8 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	}
 }
 
-// settle stores the result and frees the slot. In a closing runner, the last result ends the runner.
+// In a runner that is closing, settling the last result ends the runner. settle stores the result and frees the
+// slot.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := addRunningAttempt(s, l)

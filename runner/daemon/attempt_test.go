@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// The cause of a killed attempt is the cause of the kill, even if the runner has detected something else.
-// Without a kill, the cause is the one that the runner has detected.
+// If the service has killed an attempt, the reported cause is that of the kill, whatever else the runner has
+// observed. Otherwise it is the cause that the runner has observed.
 func TestCauseOfKillComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result

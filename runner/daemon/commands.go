@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// This file executes the frames with which the service changes a running attempt.
+// This file executes the frames with which the service acts on a running attempt.
 
-// typeInputLocked writes a user's input to the terminal of a running attempt. It writes only as many bytes
-// as the terminal has room for. ok is false if the attempt does not run or has no terminal.
+// typeInputLocked writes a user's input to the terminal of a running attempt, up to the number of bytes for
+// which the terminal has room. ok is false if the attempt does not run or has no terminal.
 func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning {
@@ -19,8 +19,8 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 	return a.worker.TypeInput(a.pid, f.Data)
 }
 
-// pauseLocked freezes or resumes an attempt, and sends the answer. If the attempt has not started yet, it
-// is frozen when it starts.
+// pauseLocked freezes or resumes an attempt and answers the service. An attempt that has not started yet is
+// frozen when it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchangedCount int, ok bool) {
 		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchangedCount), NotRunning: !ok})
@@ -38,15 +38,15 @@ func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	a.worker.Pause(f.Paused, answer)
 }
 
-// signalQueue contains the signals that are still to be sent to an attempt. A separate goroutine sends
-// them, because this is slow: for each signal it may check every process of the machine.
+// signalQueue contains the signals that are still to be sent to an attempt. Sending takes long, because it may
+// have to check every process of the machine. Therefore a separate goroutine does it.
 type signalQueue struct {
 	signalNumbers []int64 // contains each signal at most once
 	isSending     bool    // the goroutine that sends the signals is running
 }
 
-// signalLocked queues a signal for all processes of an attempt. It does nothing if the same signal is
-// already queued.
+// signalLocked queues a signal for all processes of an attempt. If the same signal is already queued, it does
+// nothing.
 func (s *server) signalLocked(f *wire.Signal) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning || slices.Contains(a.signals.signalNumbers, f.Number) {
@@ -64,7 +64,8 @@ func (s *server) signalLocked(f *wire.Signal) {
 	}
 }
 
-// nextSignal removes and returns the attempt's next queued signal. found is false if none is left.
+// nextSignal removes the first queued signal of the attempt and returns it. found is false if the queue is
+// empty.
 func (s *server) nextSignal(a *attempt) (number int64, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,14 +77,14 @@ func (s *server) nextSignal(a *attempt) (number int64, found bool) {
 	return number, true
 }
 
-// reportImmediatelyLocked makes the runner send all further frames about an attempt immediately.
+// reportImmediatelyLocked makes the runner send all further frames about an attempt without waiting for others.
 func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 	a := s.attempts[f.Lease]
 	if a == nil {
 		return
 	}
 	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold frames about the attempt
+	if a.phase >= attemptRunning && s.link.conn != nil { // frames about it may wait in the outbox
 		s.link.conn.FlushNow()
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// handleRecover answers a Recover request: it ends the remaining processes of dead runners' attempts.
+// handleRecover answers a Recover request: it ends the processes that attempts of dead runners have left
+// behind.
 func (s *server) handleRecover(c *conn, f *wire.Recover) {
 	s.mu.Lock()
 	newest := c.epoch != 0 && c.epoch == s.link.epoch
@@ -31,7 +32,7 @@ func (s *server) handleRecover(c *conn, f *wire.Recover) {
 	c.SendFrames(&answer)
 }
 
-// removeDeadRunner removes the directory of a dead runner, given its name. If this fails, it logs the error.
+// removeDeadRunner removes the directory with the given name, which belongs to a dead runner. It logs an error.
 func (s *server) removeDeadRunner(name string) {
 	dir, err := s.deadRunnerDir(name)
 	if err == nil {
@@ -42,8 +43,8 @@ func (s *server) removeDeadRunner(name string) {
 	}
 }
 
-// deadRunnerDir returns the path of a dead runner's directory, given its name. It returns an error if the
-// name is invalid or the runner is alive.
+// deadRunnerDir returns the path of the directory with the given name. It returns an error if the name is
+// invalid or if the runner that owns the directory is alive.
 func (s *server) deadRunnerDir(name string) (string, error) {
 	dir := filepath.Join(s.RunnersDir, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunnerDirName(name) {

@@ -18,8 +18,8 @@ type directory struct {
 	workspacesDir string // path of the directory that contains the private directories of attempts
 }
 
-// fileMode returns the mode of a file or directory of the runner, given the owner's permissions. If
-// groupMayRead is set, the group gets the owner's permissions to read and enter.
+// fileMode returns the mode for a file or directory of the runner. ownerMode contains the permissions of the
+// owner. If groupMayRead is set, the group gets those of them that allow reading and entering.
 func (d *directory) fileMode(ownerMode os.FileMode) os.FileMode {
 	if d.groupMayRead {
 		return ownerMode | ownerMode>>3&0o050
@@ -35,9 +35,9 @@ func (d *directory) socketMode() os.FileMode {
 	return 0o600
 }
 
-// setUpDirectory creates the runner's directory and the files in it. It takes the lock first, so that no
-// service considers the runner dead. It creates the socket last, so that all files exist when a service
-// connects.
+// setUpDirectory creates the runner's directory and the files in it. It first takes the lock; without that, a
+// service would consider the runner dead. It creates the socket last, because a service may connect once the socket
+// exists.
 func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	d := &s.dir
 	info, err := os.Stat(s.RunnersDir)
@@ -54,7 +54,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	mode := d.fileMode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
-	if err == nil && lock == nil { // another process holds the lock for longer than a check takes
+	if err == nil && lock == nil { // another process holds the lock longer than a check for its state takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// removeDirAfterShutdown removes the runner's directory if the service has sent Shutdown and has acknowledged
-// all results. Otherwise the directory stays, so that the next service can read the results in it.
+// removeDirAfterShutdown removes the runner's directory if the service has requested a shutdown and has
+// acknowledged all results. Otherwise the directory stays, so that the next service can read the results.
 func (s *server) removeDirAfterShutdown(lock *os.File) error {
 	s.mu.Lock()
 	keep := !s.life.shutdownRequested

@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// diskQueue is a queue of disk operations, which one goroutine executes one after the other. A disk
-// operation can take long, so it must not run while a goroutine holds the server's mutex. Any goroutine
-// may add an operation, with or without this mutex.
+// diskQueue is a queue of disk operations. One goroutine executes them one after the other. A disk operation
+// can take long, so it must not run while the server's mutex is held. Any goroutine may add an operation, with
+// or without this mutex.
 type diskQueue struct {
 	wake chan struct{}
 
@@ -23,8 +23,8 @@ func (q *diskQueue) add(operation func()) {
 	wire.Wake(q.wake)
 }
 
-// run executes operations until the given channel is closed. It then executes the operations that are still in
-// the queue, and returns.
+// run executes the queued operations until done is closed. It then executes those that are still queued, and
+// returns.
 func (q *diskQueue) run(done <-chan struct{}) {
 	for more := true; more; {
 		select {
@@ -38,7 +38,7 @@ func (q *diskQueue) run(done <-chan struct{}) {
 	}
 }
 
-// next removes the first operation from the queue and returns it. It returns nil if the queue is empty.
+// next removes the first operation from the queue and returns it, or nil if the queue is empty.
 func (q *diskQueue) next() func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

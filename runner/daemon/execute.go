@@ -39,7 +39,7 @@ func (s *server) execute(w *process.Worker, dir *workDir, a *attempt) {
 	}
 }
 
-// newCommand returns the command that a Start frame describes.
+// newCommand returns the command that the attempt's Start frame describes.
 func (s *server) newCommand(a *attempt) *process.Command {
 	st := a.startFrame
 	env := append(st.Env, "QUEUECTL_WORKER="+runner.WorkerName(s.dir.path, a.slot))
@@ -57,8 +57,8 @@ func (s *server) newCommand(a *attempt) *process.Command {
 			a.recordForkLocked(pid, forkedAt)
 			s.mu.Unlock()
 		},
-		// The report of the start is sent together with the next results. If the attempt ends before that, the
-		// service records the start and the end together.
+		// The service receives this report with the next results that the runner sends. If the attempt ends
+		// before that, the service learns of its start and its end together.
 		OnStarted: func(int, time.Time) {
 			s.mu.Lock()
 			s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
@@ -68,12 +68,13 @@ func (s *server) newCommand(a *attempt) *process.Command {
 }
 
 // prepareCommand adds to a command what only the runner knows: the account, the secrets and the private
-// directory. It returns nil on success, and otherwise the result of the attempt, which then cannot run.
+// directory. It returns nil on success. On failure, the command cannot run, and prepareCommand returns the
+// result of the attempt.
 func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Result {
 	err := s.setAccount(c, ws.attempt.startFrame.UID)
 	if err != nil {
 		r := failedStartResult(126, "user: "+err.Error())
-		if !launcher.IsPermanent(err) { // the user database (NSS) did not answer, so it is unknown whether the account exists
+		if !launcher.IsPermanent(err) { // the user database (NSS) did not answer, so a later try may succeed
 			r.Shortage, r.HungStart = true, true
 		}
 		return r
@@ -91,15 +92,15 @@ func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Resu
 	return nil
 }
 
-// failedStartResult returns the result of an attempt whose command was not started. problem is the reason.
+// failedStartResult returns the result of an attempt whose command could not be started. problem says why.
 func failedStartResult(exitCode int64, problem string) *process.Result {
 	now := time.Now()
 	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: problem}
 }
 
-// setAccount makes a command run under the account with the given uid: with the account's groups and
-// with its variables, such as HOME. The account's home is the default working directory. A negative uid
-// means the runner's own account.
+// setAccount makes a command run under the account with the given uid, with the account's groups and with
+// variables such as HOME. The default working directory is the account's home. A negative uid means the
+// runner's own account.
 func (s *server) setAccount(c *process.Command, uid int64) error {
 	if uid < 0 {
 		return nil
@@ -114,12 +115,12 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	return nil
 }
 
-// credentialPrefix begins the text after NAME= if a secret is a systemd credential. Any other text is the path of a
-// file.
+// credentialPrefix marks a secret as a systemd credential: the secret has the form NAME=credential:CREDENTIAL.
+// Without the prefix, the text after NAME= is the path of a file.
 const credentialPrefix = "credential:"
 
-// readSecrets returns the secret environment variables of an attempt, whose values the service does not
-// know. It returns an error if the attempt's account may not use one of them.
+// readSecrets reads the secret environment variables of an attempt. The service sends only references to them.
+// readSecrets returns an error if the attempt's account may not read one of them.
 func (s *server) readSecrets(st *wire.Start) (secrets []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")

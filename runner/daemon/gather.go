@@ -9,33 +9,34 @@ import (
 // This file decides when the runner sends its frames.
 //
 // If several results arrive together, the service stores them in one commit. A commit takes as much time as
-// several short jobs, regardless of the number of results in it. So the runner gathers results for the time
-// settleDelay, and sends them together. While waiting attempts keep the workers busy, the runner gathers
-// longer, up to maxGatherDelays times settleDelay. The service can still send the next attempts before the
-// workers run out of work. If a frame must not wait, the runner sends it together with the gathered frames.
-// See docs/decisions/0046.
+// several short jobs, whatever the number of results is. So the runner gathers results for the time settleDelay
+// before it sends them.
+//
+// While enough attempts are waiting to keep the workers busy, the runner gathers longer, up to maxGatherDelays
+// times settleDelay. It sends early enough that the service can supply more attempts before the workers have no
+// work. A frame that must not wait is sent together with all gathered frames. See docs/decisions/0046.
 
-// gatherState describes the frames that the outbox of a connection has gathered since it was last flushed.
+// gatherState describes the frames that are waiting in the outbox of a connection.
 type gatherState struct {
-	frameCount int       // number of gathered frames; if it is not 0, a timer will flush the outbox
-	startedAt  time.Time // when the first of these frames was added and the timer was set
+	frameCount int       // number of waiting frames; if it is not 0, a timer will send them
+	startedAt  time.Time // when the first of these frames was added and the timer was started
 }
 
-// maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service
-// sends enough short jobs in advance to keep the workers busy during this time.
+// maxGatherDelays limits how long the runner gathers results, as a multiple of settleDelay. The service relies
+// on this limit: it sends enough short jobs in advance to keep the workers busy that long.
 const maxGatherDelays = 4
 
-// sendLocked queues a frame for the connected service. If sendNow is true, the frame is sent at once. Otherwise
-// it is sent after at most maxGatherDelays times settleDelay.
+// sendLocked sends a frame to the connected service. If sendNow is false, the frame may wait for other frames,
+// at most for maxGatherDelays times settleDelay.
 func (s *server) sendLocked(f wire.Frame, sendNow bool) {
 	s.sendEncodedLocked(wire.Append(nil, f), sendNow)
 }
 
-// sendEncodedLocked does the same as sendLocked with a frame that is already encoded.
+// sendEncodedLocked is like sendLocked, for a frame that is already encoded.
 func (s *server) sendEncodedLocked(frame []byte, sendNow bool) {
 	c, delay := s.link.conn, s.link.settleDelay
 	switch {
-	case c == nil: // no service is connected; discard the frame, because the next HelloReply describes the current state
+	case c == nil: // no service; drop the frame, because the next HelloReply contains the current state
 	case sendNow || delay == 0:
 		c.Send(frame)
 	default:
@@ -47,9 +48,9 @@ func (s *server) sendEncodedLocked(frame []byte, sendNow bool) {
 	}
 }
 
-// flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
-// workers busy for longer, flushGathered first waits for up to maxGatherDelays-1 times settleDelay. It predicts
-// how long the workers will be busy from the rate at which frames were gathered.
+// flushGathered sends the gathered frames. If mayExtend is true and enough attempts are waiting to keep the
+// workers busy, it first waits, for up to maxGatherDelays-1 times settleDelay. It estimates how long the
+// workers will be busy from the number of waiting attempts and the rate at which frames were gathered.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

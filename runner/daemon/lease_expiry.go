@@ -13,45 +13,46 @@ import (
 
 // This file ends a runner's jobs when the leases of its service expire.
 //
-// A lease is the right of a service to run one job. If several nodes share a queue, the leases last for a
-// limited time, and the service renews them. With each renewal it sends the runner a new deadline (the
-// frame ExtendLeases). If the deadline passes without a renewal, the runner ends its jobs, so that another
-// node can start them again. The service cannot do this, because it may hang or be dead. The runner may
-// hang too, so a watchdog process then ends the runner and its jobs.
+// A lease is the right of a service to run one job. If several nodes share a queue, the leases end after a
+// limited time unless the service renews them. With each renewal, it sends the runner a new deadline (the frame
+// ExtendLeases). If the deadline passes, the runner ends its jobs, so that another node can start them again.
+//
+// The service cannot end the jobs itself in that case, because it may hang or be dead. The runner may hang too.
+// Therefore a watchdog process ends the runner and its jobs if the runner does not end them in time.
 
-// leaseTerm says how long the leases of the service last. It also contains the watchdog, which ends the
-// jobs in time if the runner hangs or dies.
+// leaseTerm says when the leases of the service end. All leases end at the same time. It also contains the
+// watchdog, which ends the jobs in time if the runner hangs or dies.
 type leaseTerm struct {
 	endsAt        time.Time     // zero if the leases are not limited in time
-	endsSinceBoot time.Duration // end of the leases as time since boot; 0 if unknown
+	endsSinceBoot time.Duration // the same time as endsAt, as time since boot; 0 if unknown
 	checkTimer    *time.Timer   // runs checkLeases; nil before its first use
 	watchdogPhase watchdogPhase
 	needsWatchdog chan struct{} // closed when the leases are limited in time
-	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
+	// watchdog kills this process if the process hangs when the leases end. It is nil if no watchdog runs.
 	watchdog *launcher.Watchdog
 }
 
-// watchdogPhase says whether a watchdog for the leases is running. A runner of root has a watchdog from the
-// start. Every other runner starts one when the leases of its service are limited in time.
+// watchdogPhase says whether a watchdog for the leases runs. A runner of root has a watchdog from the start.
+// Any other runner starts a watchdog when its service first limits the leases in time.
 type watchdogPhase int
 
 const (
-	watchdogUnneeded  watchdogPhase = iota // the leases have not been limited in time until now
+	watchdogUnneeded  watchdogPhase = iota // the service has never limited the leases in time
 	watchdogStarting                       // the watchdog is being started
 	watchdogStartDone                      // the watchdog was started, or could not be started
 )
 
-// canExpireLocked reports whether the leases are limited in time. The running table contains the same
-// information.
+// canExpireLocked reports whether the leases are limited in time. The running table stores the same fact, for
+// the watchdog.
 func (l *leaseTerm) canExpireLocked() bool { return !l.endsAt.IsZero() }
 
-// awaitsWatchdogLocked reports whether attempts must wait for the watchdog before they start.
+// awaitsWatchdogLocked reports whether no attempt may start yet, because the watchdog is still being started.
 func (l *leaseTerm) awaitsWatchdogLocked() bool {
 	return l.canExpireLocked() && l.watchdogPhase != watchdogStartDone
 }
 
-// remainingLocked returns how long the leases still last. Leases that are limited in time have expired if
-// the result is not positive.
+// remainingLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
+// if the leases are limited in time.
 func (l *leaseTerm) remainingLocked() time.Duration {
 	remaining := time.Until(l.endsAt)
 	if l.endsSinceBoot != 0 {
@@ -63,18 +64,19 @@ func (l *leaseTerm) remainingLocked() time.Duration {
 // hasExpiredLocked reports whether the leases have expired.
 func (l *leaseTerm) hasExpiredLocked() bool { return l.canExpireLocked() && l.remainingLocked() <= 0 }
 
-// extendLeasesLocked sets a new end of the leases. If f.Duration is 0, the leases no longer end. See
-// docs/decisions/0030.
+// extendLeasesLocked sets a new end of the leases. If f.Duration is 0, the leases are no longer limited in
+// time. See docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l := &s.leases
 	if l.checkTimer != nil {
 		l.checkTimer.Stop()
 	}
-	// Write to the table only if the value changes: mu is held, and the write blocks if the disk hangs.
+	// Write to the table only if the value changes. A write blocks if the disk hangs, and would block the
+	// server, because mu is held.
 	limited := f.Duration > 0
 	if limited != l.canExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)
-		s.workers.cond.Broadcast() // waiting attempts may now start, because they no longer need a watchdog
+		s.workers.cond.Broadcast() // waiting attempts no longer need a watchdog to start
 	}
 	if !limited {
 		l.endsAt, l.endsSinceBoot = time.Time{}, 0
@@ -90,18 +92,18 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l.armWatchdogLocked()
 }
 
-// watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not
-// ended its jobs. The node lease, after which another node may take over the jobs, ends later than the leases
-// of the runner. watchdogKillDelay is less than half of the shortest time between these two ends.
+// watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not ended
+// its jobs. Another node may take over the jobs only later, when the lease of the node ends. watchdogKillDelay
+// is less than half of the shortest time between the end of the leases and the end of the node lease.
 const watchdogKillDelay = 150 * time.Millisecond
 
-// armWatchdogLocked sets the time at which the watchdog kills this process if this process hangs.
+// armWatchdogLocked sets the time at which the watchdog kills this process, unless a later time is set before.
 func (l *leaseTerm) armWatchdogLocked() {
 	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
 }
 
-// leaseCheckInterval is the longest time between two checks whether the leases have expired. Timers do not
-// advance while a machine sleeps. After a sleep, a timer for the end of the leases would therefore be late.
+// leaseCheckInterval is the longest time between two checks whether the leases have ended. A single timer for
+// the end would be late if the machine has slept, because timers do not advance during sleep.
 const leaseCheckInterval = time.Second
 
 // untilCheckLocked returns how long to wait before the next check whether the leases have expired.
@@ -125,9 +127,9 @@ func (s *server) checkLeases() {
 // watchdogStartLimit is how long the start of a watchdog may take before a message is logged.
 const watchdogStartLimit = 5 * time.Second
 
-// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner
-// dies, the watchdog ends its jobs in time, even if the service hangs or is dead too. startLeaseWatchdog
-// returns when the runner ends.
+// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. The watchdog ends
+// the runner's jobs in time if the runner dies, even if the service cannot do so. startLeaseWatchdog returns
+// when the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
 	case <-s.leases.needsWatchdog:
@@ -147,12 +149,12 @@ func (s *server) startLeaseWatchdog() {
 	s.setLeaseWatchdog(w)
 	<-s.life.done
 	s.setLeaseWatchdog(nil)
-	s.runningTable.SetLeasesExpire(false) // informs the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // so that the watchdog does not try to end jobs: none are left
 	w.End()
 }
 
-// setLeaseWatchdog records the watchdog for the leases. w is nil if no watchdog runs, for example because
-// it could not be started. Attempts that waited for the watchdog may then start.
+// setLeaseWatchdog records the watchdog for the leases. w is nil if no watchdog runs, for example because it
+// could not be started. Attempts that were waiting for the watchdog may then start.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
 	s.leases.watchdogPhase, s.leases.watchdog = watchdogStartDone, w

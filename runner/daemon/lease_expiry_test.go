@@ -25,9 +25,9 @@ func newRunningTable(t *testing.T) *rundir.Table {
 	return table
 }
 
-// When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
-// renewed. A renewal extends the leases by its duration, counted from its arrival. With a duration
-// of 0, the leases do not expire.
+// When the leases end, waiting attempts are dropped, and no attempt starts until the leases are renewed. After
+// a renewal, the leases last for the given duration from the arrival of the renewal. With a duration of 0, they
+// do not end.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
@@ -57,7 +57,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
-		s.runningTable.Close() // a renewal must not write to the table, because the disk may hang
+		s.runningTable.Close() // a closed table proves that this renewal does not write to it, which could block
 		prolong(3 * time.Second)
 		s.runningTable = newRunningTable(t)
 		time.Sleep(2 * time.Second)
@@ -82,7 +82,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		checkExpired(false)
 		time.Sleep(time.Hour)
 		checkExpired(false)
-		// By the boot clock, this renewal arrives after the new end of the leases, as if the machine had slept.
+		// By the boot clock, the new end of the leases has already passed when this renewal arrives, as if the
+		// machine had slept.
 		withLock(func() {
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
 				BootDeadlineMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
@@ -91,8 +92,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 	})
 }
 
-// If leases are limited in time, attempts start only when a watchdog runs or could not be started. If
-// leases do not expire, attempts start immediately.
+// If the leases are limited in time, attempts wait until a watchdog runs or could not be started. If the leases
+// do not end, attempts start immediately.
 func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 	for _, c := range []struct {
 		leaseDuration time.Duration

@@ -20,13 +20,13 @@ const (
 type lifetime struct {
 	phase runnerPhase
 	done  chan struct{} // closed when phaseEnded begins
-	// shutdownRequested means that the service has sent Shutdown. The runner may then remove its directory when it
-	// ends.
+	// shutdownRequested means that the service has sent Shutdown. The runner may then remove its directory at
+	// its end.
 	shutdownRequested bool
 }
 
-// startClosingLocked begins phaseClosing: workers start no more attempts, and the runner ends once all
-// attempts have ended.
+// startClosingLocked begins phaseClosing. Workers start no more attempts, and the runner ends when all attempts
+// have ended.
 func (s *server) startClosingLocked() {
 	if s.life.phase == phaseServing {
 		s.life.phase = phaseClosing
@@ -43,7 +43,8 @@ func (s *server) endIfDoneLocked() {
 	}
 }
 
-// hasUnendedAttemptsLocked reports whether any attempt is waiting or running.
+// hasUnendedAttemptsLocked reports whether an attempt has not ended yet, that is, whether it is waiting,
+// starting or running.
 func (s *server) hasUnendedAttemptsLocked() bool {
 	for _, a := range s.attempts {
 		if !a.hasEnded() {
@@ -53,18 +54,18 @@ func (s *server) hasUnendedAttemptsLocked() bool {
 	return false
 }
 
-// stopAll ends the runner. It drops the waiting attempts. If the operating system manages the runner as a
-// separate unit and no service is connected, stopAll waits for stopTimeout, so that running attempts can
-// end by themselves. Finally, it ends the attempts that still run, with the cause queue.EndStopped. Each
-// attempt gets at most this grace period between SIGTERM and SIGKILL.
+// stopAll ends the runner. It drops the waiting attempts. If systemd manages the runner as a separate unit and
+// no service is connected, stopAll waits up to stopTimeout, so that running attempts can end by themselves.
+// Then it kills those that still run, with the cause queue.EndStopped. The time between SIGTERM and SIGKILL is
+// at most grace.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingAttemptsLocked()
 	s.startClosingLocked()
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
-		// Do not wait: a connected service has already waited for its jobs, and stopTimeout is only for a runner
-		// that systemd manages as a separate unit.
+		// Do not wait. A connected service has already waited for its jobs. stopTimeout is only for a runner that
+		// systemd manages as a separate unit.
 		wait = 0
 	}
 	s.mu.Unlock()
@@ -82,17 +83,16 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// unwantedCheckInterval is the time between two calls of Options.IsUnwanted. The runner ends after two
-// successive calls that return true.
+// unwantedCheckInterval is the time between two calls of Options.IsUnwanted. The runner ends if two calls in a
+// row return true.
 const unwantedCheckInterval = 2 * time.Second
 
-// watchServiceUnit closes the given channel once the operating system has stopped the service permanently. It
-// checks this only while no service is connected, because a service that is running when it is stopped sends
-// Shutdown to the runner.
+// watchServiceUnit closes serviceStopped when the operating system has stopped the service permanently. It
+// checks this only while no service is connected. A connected service itself sends the frame Shutdown.
 func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count := 0 // number of successive calls of IsUnwanted that returned true
+	count := 0 // number of calls of IsUnwanted in a row that returned true
 	s.link.unwantedTimer = time.AfterFunc(unwantedCheckInterval, func() {
 		isUnwanted := s.isDisconnected() && s.IsUnwanted()
 		s.mu.Lock()
@@ -100,7 +100,7 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 		if count++; !isUnwanted {
 			count = 0
 		}
-		if s.link.unwantedTimer == nil { // two calls of this function overlapped; the other one has closed the channel
+		if s.link.unwantedTimer == nil { // two calls of this function overlapped, and the other has closed the channel
 			return
 		}
 		if count == 2 {
@@ -115,8 +115,8 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 // endingReportInterval is the time between two calls of Options.OnEnding.
 const endingReportInterval = 10 * time.Second
 
-// reportEnding calls OnEnding repeatedly until the runner ends. OnEnding reports to the operating system
-// that the runner needs more time.
+// reportEnding calls OnEnding again and again until the runner ends. OnEnding asks the operating system for
+// more time.
 func (s *server) reportEnding() {
 	tick := time.NewTicker(endingReportInterval)
 	defer tick.Stop()
@@ -130,21 +130,22 @@ func (s *server) reportEnding() {
 	}
 }
 
-// idleExitDelay is how long a runner without a service and without jobs waits before it ends.
-// housekeepInterval is the time between two housekeeping rounds.
+// idleExitDelay is how long a runner waits, without a service and without jobs, before it ends.
+// housekeepInterval is the time between two rounds of housekeep.
 const (
 	idleExitDelay     = 30 * time.Second
 	housekeepInterval = 30 * time.Second
 )
 
-// housekeep performs periodic work every housekeepInterval: it reaps ended orphans (processes of jobs whose parent
-// has ended), removes unused control groups and leftover private directories, calls retryJournal, and ends a runner
-// that has been idle for idleExitDelay. If an attempt may have left orphans, housekeep reaps them without waiting
-// for the next round.
+// housekeep does periodic work every housekeepInterval. It reaps ended orphans, which are processes of jobs
+// whose parent has ended. It removes unused control groups and leftover private directories, calls
+// retryJournal, and ends a runner that has been idle for idleExitDelay.
+//
+// When an attempt may have left orphans, housekeep reaps them immediately.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
-	var nextReap <-chan time.Time // nil if ReapEnded expects no more orphans to reap soon
+	var nextReap <-chan time.Time // fires when ReapEnded must be called again; nil if it expects no more orphans soon
 	for {
 		isRound := false
 		select {
@@ -176,5 +177,5 @@ func (s *server) housekeep() {
 	}
 }
 
-// reapPause is the time between two calls of ReapEnded if the first one expects more orphans to reap soon.
+// reapPause is the time until ReapEnded is called again if it expects that more orphans will end soon.
 const reapPause = 100 * time.Millisecond

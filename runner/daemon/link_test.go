@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// connectService connects a service with the given epoch to the runner. accepted reports whether the runner
-// accepted its Hello.
+// connectService connects a service to the runner s. epoch is the number of this service start. accepted
+// reports whether the runner accepts the service.
 func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
@@ -34,8 +34,9 @@ func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted boo
 	return c, accepted
 }
 
-// The runner is connected to the service with the highest epoch. It refuses an older service, whose frames
-// change nothing. The runner is disconnected only after the connection of the newest service has ended.
+// The runner executes only frames of the service with the highest epoch, the number of a service start. It
+// refuses services with the same or a lower epoch. The end of an older connection does not disconnect the
+// newest service.
 func TestNewestServiceIsConnected(t *testing.T) {
 	s := newTestServer(t)
 	if !s.isDisconnected() {
@@ -65,8 +66,8 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	}
 }
 
-// watchServiceUnit reports only once that the service was stopped permanently. It does not report this again
-// if a service connects and disconnects while the runner waits for its jobs.
+// watchServiceUnit reports only once that the service was stopped permanently, even if a service connects and
+// disconnects again before the runner has ended.
 func TestStoppedServiceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, isUnwanted := newTestServer(t), atomic.Bool{}

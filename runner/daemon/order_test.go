@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The waiting attempts of each queue are sorted by Position. The queues alternate in the order in which the
-// service sent the attempts.
+// The runner starts the waiting attempts of each queue in the order of their Position. If several queues have
+// waiting attempts, it alternates between them in the order in which the service sent their attempts.
 func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
@@ -23,7 +23,7 @@ func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Position: wire.QueuePosition{Rank: 20, Seq: 3}},
 		// With StartsBefore set, this job starts before job 5.
 		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
-		// This job also starts before job 5, but after job 9, which was sent earlier.
+		// This job also starts before job 5. It starts after job 9, because job 9 was sent earlier.
 		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
 	} {
 		s.insertWaitingAttemptLocked(&attempt{startFrame: &start})

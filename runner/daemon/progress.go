@@ -11,20 +11,21 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxProgressLineBytes is the maximum length of a progress line that an attempt reports, in bytes. See
+// maxProgressLineBytes is the maximum length, in bytes, of a line with which an attempt reports progress. See
 // docs/decisions/0059.
 const maxProgressLineBytes = 1 << 10
 
-// progressInterval is the shortest time between two progress frames of one attempt.
+// progressInterval is the shortest time between two progress reports of one attempt that the runner sends to
+// the service.
 const progressInterval = 500 * time.Millisecond
 
-// progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
-// with N in percent. Only the last valid line is reported.
+// progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text", where
+// N is a percentage. Only the last valid line counts.
 type progressParser struct {
 	lastProgress wire.Progress // progress in the last valid line
-	line         []byte        // the part of the current line that has been read until now
+	line         []byte        // the part of the current line that has been read
 	skipLine     bool          // the current line is longer than maxProgressLineBytes and is ignored
-	secretTexts  [][]byte      // secret values, replaced in each line
+	secretTexts  [][]byte      // secret values, which are masked in each line
 }
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
@@ -41,7 +42,7 @@ func (p *progressParser) parse(data []byte) (valid bool) {
 	return valid
 }
 
-// flush parses the incomplete current line as if it had ended. It reports whether the line is valid.
+// flush parses the incomplete current line as if it were complete. It reports whether the line is valid.
 func (p *progressParser) flush() (valid bool) {
 	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.secretTexts)))
 	if ok = ok && !p.skipLine; ok {
@@ -61,20 +62,20 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	}
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) > queue.MaxProgressTextBytes {
-		text = strings.ToValidUTF8(text[:queue.MaxProgressTextBytes], "") // removes a character that was cut in two
+		text = strings.ToValidUTF8(text[:queue.MaxProgressTextBytes], "") // removes a character of which only a part is left
 	}
 	return percent, text, true
 }
 
-// HandleProgress implements process.ProgressHandler. It parses the bytes that the command wrote to its
-// FIFO, and sends the progress to the service at most once every progressInterval. It returns true if it
-// must be called again later, because it has not sent the latest progress or a line is incomplete.
+// HandleProgress implements process.ProgressHandler. It parses bytes that the command wrote to its FIFO, and
+// sends the progress to the service at most once per progressInterval. callAgain is true if the latest progress
+// is not sent yet or a line is incomplete. HandleProgress must then be called again, even without new bytes.
 func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so treat a line without a newline as complete
 	}
-	// Only this goroutine changes ws.attempt.sentProgress, so it can be read without mu.
+	// Only this goroutine changes sentProgress, so reading it does not need mu.
 	sent := ws.attempt.sentProgress
 	if p.lastProgress.ReportedAtMillis == sent.ReportedAtMillis {
 		return len(p.line) > 0

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// A runner accepts only names of dead runners in its own parent directory. It rejects every path that
-// leads elsewhere. It also rejects the directory of an account's runners, because that account controls
-// its contents.
+// deadRunnerDir accepts only names of dead runners in the parent directory of this runner. It rejects names
+// that lead to other directories, and the directory with the runners of an account, because that account can
+// change its contents.
 func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", rundir.OutputsDirName} {

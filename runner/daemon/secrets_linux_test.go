@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A secret names a file, or a credential of the runner. A credential that the account may not use is an
-// error that names the variable.
+// A secret is read from a file or from a credential of the runner. If the account of an attempt may not use a
+// credential, the error names the environment variable.
 func TestSecretsComeFromFilesOrCredentials(t *testing.T) {
 	s := &server{Options: Options{RunnerSettings: launcher.RunnerSettings{
 		Credentials: map[string][]byte{"db": []byte("p4ss")}}}}

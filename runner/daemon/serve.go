@@ -21,12 +21,12 @@ import (
 type Options struct {
 	launcher.RunnerSettings
 	Version string
-	// WatchdogCommand is the command line that starts this program as a watchdog.
+	// WatchdogCommand is the command line that starts this program in the mode in which it is a watchdog.
 	WatchdogCommand []string
 	// IsUnwanted reports whether the operating system has stopped the service permanently. The runner calls it
-	// while no service is connected. If it is nil, the runner assumes that the service is wanted.
+	// while no service is connected. If it is nil, the runner never ends for this reason.
 	IsUnwanted func() bool
-	// OnEnding is called every endingReportInterval while the runner waits for jobs after the context of Serve has
+	// OnEnding is called every endingReportInterval from the end of the context of Serve until all jobs have
 	// ended. It may be nil.
 	OnEnding func()
 	Log      *slog.Logger
@@ -34,8 +34,8 @@ type Options struct {
 	OnReady func(dir string)
 }
 
-// server is a runner process. The fields before mu are set before the first connection, or have their own
-// locks. mu guards the fields after it. The caller of a method whose name ends in Locked must hold mu.
+// server is a runner process. mu guards the fields below it, and callers of methods whose names end in Locked
+// must hold it. The fields above mu are set before the first connection, or have their own locks.
 type server struct {
 	Options
 	dir          directory
@@ -47,8 +47,8 @@ type server struct {
 	diskQueue    diskQueue      // disk operations, which must not run while mu is held
 	sweeper      sweeper        // removes the private directories of attempts that have ended
 	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
-	goroutines   sync.WaitGroup // workers and the goroutines that they have started
-	workDirCount atomic.Int64   // number of names given to private directories until now
+	goroutines   sync.WaitGroup // workers and the goroutines that workers start
+	workDirCount atomic.Int64   // how many private directories have got a name
 
 	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
 	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
@@ -57,18 +57,18 @@ type server struct {
 	life             lifetime
 	link             serviceLink
 	attempts         map[wire.Lease]*attempt
-	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order in which they will start
+	waitingAttempts  []*attempt     // attempts that no worker has taken, the one to start next first
 	unjournaledCount int            // number of attempts in phase unjournaled
-	stuckAttempts    []wire.Attempt // ended attempts with processes that SIGKILL did not end; each keeps its slot
+	stuckAttempts    []wire.Attempt // ended attempts with processes that survived SIGKILL; each keeps its slot
 	slots            slotUses
 	workers          workers
 	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
 	leases           leaseTerm
 }
 
-// Serve runs a runner in this process. It creates the runner's directory below RunnersDir. It serves until ctx
-// ends, the service sends Shutdown, the directory is removed, or the runner has been idle for idleExitDelay.
-// Before it returns, it ends the running jobs and stores their results in the journal.
+// Serve runs a runner in this process, with a new directory below RunnersDir. The runner ends when ctx ends,
+// the service sends Shutdown, the directory is removed, or it has been idle for idleExitDelay. Before Serve
+// returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	name := fmt.Sprintf("%d.%x", pid, time.Now().UnixNano())
@@ -106,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 	o.OnReady(s.dir.path)
 
 	s.run(ctx)
-	s.runningTable.SetLeasesExpire(false) // informs the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // so that the watchdog does not try to end jobs: none are left
 	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}

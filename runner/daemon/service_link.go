@@ -8,22 +8,21 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// serviceLink is the runner's link to its service: the current connection, and settings that the service
-// has sent.
+// serviceLink holds the connection to the service, and the settings that the service has sent.
 type serviceLink struct {
-	epoch int64 // highest epoch of a service that has connected; 0 before the first connection
+	epoch int64 // highest number of a service start (epoch) that has connected; 0 before the first
 	conn  *conn // connection to the service with the newest epoch; nil while no service is connected
-	// unwantedTimer calls IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is nil, and
-	// once the runner knows that the service was stopped permanently.
+	// unwantedTimer calls IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is nil, or
+	// if the runner already knows that the service was stopped permanently.
 	unwantedTimer *time.Timer
 	lastBusyAt    time.Time     // when the runner last had a service or a running attempt
-	settleDelay   time.Duration // how long results are gathered before they are sent; set by a Setup frame
+	settleDelay   time.Duration // how long results wait for others before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
 }
 
-// connectLocked makes c the only connection whose frames are executed.
+// connectLocked makes c the current connection and closes the previous one.
 func (l *serviceLink) connectLocked(c *conn, epoch int64) {
 	if l.conn != nil {
 		l.conn.close()
@@ -31,8 +30,8 @@ func (l *serviceLink) connectLocked(c *conn, epoch int64) {
 	l.epoch, c.epoch, l.conn = epoch, epoch, c
 }
 
-// disconnectLocked records that the connection c has ended. It reports whether c was the current
-// connection.
+// disconnectLocked records that the connection c has ended. If c is not the current connection, it changes
+// nothing and returns false.
 func (l *serviceLink) disconnectLocked(c *conn) bool {
 	if l.conn != c {
 		return false
@@ -50,8 +49,8 @@ func (s *server) isDisconnected() bool {
 	return s.link.conn == nil
 }
 
-// helloLocked answers a Hello. If its epoch is higher than all earlier ones, helloLocked makes c the current
-// connection and returns true.
+// helloLocked answers a Hello. It makes c the current connection and returns true if the Hello has a higher
+// epoch (number of a service start) than all earlier ones. Otherwise it returns false.
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
@@ -75,8 +74,8 @@ func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 // endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// helloReplyLocked returns the answer to a Hello, and the encoded frames that follow it: the results that no
-// service has acknowledged, and the progress of running attempts.
+// helloReplyLocked returns the answer to a Hello and, encoded, the frames to send after it. These are the
+// results that no service has acknowledged, and the progress of running attempts.
 func (s *server) helloReplyLocked() (reply *wire.HelloReply, frames []byte) {
 	reply = &wire.HelloReply{
 		ProtocolVersion: wire.ProtocolVersion, Version: s.Version, PID: int64(
@@ -99,7 +98,7 @@ func (s *server) helloReplyLocked() (reply *wire.HelloReply, frames []byte) {
 	return reply, frames
 }
 
-// limitEnforcements returns how this runner enforces each limit.
+// limitEnforcements returns, for each limit of jobs, how this runner enforces it.
 func (s *server) limitEnforcements() (enforcements []wire.LimitEnforcement) {
 	for _, e := range process.Enforcements(s.Cgroups) {
 		enforcements = append(enforcements, wire.LimitEnforcement{Limit: e.Limit, Extent: int64(e.Extent),

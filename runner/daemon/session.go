@@ -15,19 +15,18 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// closingReadTime is how long an ending runner still reads from its connections after it has sent its last
-// frames.
+// closingReadTime is how long an ending runner continues to read from its connections after it has sent its
+// last frames. The service can acknowledge results in this time.
 const closingReadTime = 100 * time.Millisecond
 
 // acceptPause is the pause before the runner tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// disconnectSyncDelay is the time from the end of the service's connection until the runner flushes its
-// journal to the disk. The results then survive a power cut, although no service has stored them.
+// disconnectSyncDelay is the time from the end of the service's connection until the runner flushes its journal
+// to the disk. Without a service, only the journal has the results, and it must survive a power failure.
 const disconnectSyncDelay = time.Second
 
-// maxConcurrentReads bounds how many ReadOutput requests of one connection can wait for output at the same
-// time.
+// maxConcurrentReads limits how many ReadOutput requests of one connection are in progress at the same time.
 const maxConcurrentReads = 1024
 
 // conn is the connection to one service.
@@ -37,7 +36,7 @@ type conn struct {
 	closed      chan struct{} // closed when the connection ends
 	activeReads atomic.Int64  // number of ReadOutput requests in progress
 
-	epoch    int64       // epoch of the service; 0 before its Hello; guarded by the server's mu
+	epoch    int64       // number of the service's start; 0 before its Hello; guarded by the server's mu
 	gathered gatherState // guarded by the server's mu
 }
 
@@ -51,7 +50,7 @@ func (c *conn) close() {
 	}
 }
 
-// acceptConns serves connections until the runner ends.
+// acceptConns accepts and serves connections until the runner ends.
 func (s *server) acceptConns() {
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -60,7 +59,7 @@ func (s *server) acceptConns() {
 		if errors.Is(err, net.ErrClosed) {
 			return // the runner is ending
 		}
-		if err != nil { // descriptors or memory are exhausted; retry, so that the next service can connect later
+		if err != nil { // no descriptors or memory; retry, because the next service must be able to connect
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -74,11 +73,11 @@ func (s *server) acceptConns() {
 	}
 }
 
-// serveConn handles one service's connection until it ends or a newer service connects.
+// serveConn executes the frames of one connection until the connection ends or a newer service connects.
 func (s *server) serveConn(c *conn) {
 	var loops sync.WaitGroup
 	loops.Go(c.Run)
-	// When the runner ends, send the remaining frames, then end the connection after closingReadTime.
+	// When the runner ends, send the remaining frames. Stop reading after closingReadTime.
 	loops.Go(func() {
 		select {
 		case <-s.life.done:
@@ -120,10 +119,11 @@ func (s *server) serveConn(c *conn) {
 	loops.Wait()
 }
 
-// handleFrame executes one frame of a service. If it returns false, the connection must end. It rejects the
-// frame if a service with a later epoch has connected. It checks the epoch while it holds mu, which also
-// guards the starts of attempts. So after a new service has read the runner's state, no frame of an earlier
-// service can take effect.
+// handleFrame executes one frame of a service. It returns false if the connection must end, for example because
+// a later start of the service (with a higher epoch) has connected.
+//
+// mu is held during the check and the execution. So after a new service has read the runner's state, no frame
+// of an earlier service can change it.
 func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	case *wire.Drop:
 		s.dropAttemptLocked(f)
 	case *wire.EndAttempt:
-		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // a waiting attempt is cancelled by Drop instead
+		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // the frame Drop cancels a waiting attempt
 			a.sendsImmediately = true
 			a.endLocked(int(f.Cause), f.Grace)
 		}
@@ -176,12 +176,11 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	return true
 }
 
-// maxStopTimeout is the maximum of Setup.StopTimeout, which is how long running attempts may continue when
-// the operating system ends the runner.
+// maxStopTimeout is the upper limit of Setup.StopTimeout. Setup.StopTimeout is how long running attempts may
+// continue when the operating system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
-// setupLocked applies the settings of a Setup frame: the number of workers, settleDelay and
-// stopTimeout.
+// setupLocked applies the settings in a Setup frame: the number of workers, settleDelay and stopTimeout.
 func (s *server) setupLocked(f *wire.Setup) {
 	target := int(min(max(f.Workers, 0), rundir.MaxSlots))
 	reserved, err := s.runningTable.ReserveSlots(min(target+spareSlotCount, rundir.MaxSlots))
@@ -197,8 +196,8 @@ func (s *server) setupLocked(f *wire.Setup) {
 	s.limitOwnMemory(target)
 }
 
-// answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits until there is output after the
-// cursor or the output is complete.
+// answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits for output after the cursor,
+// or until the output is complete.
 func (s *server) answerReadOutput(c *conn, f *wire.ReadOutput) {
 	tooMany := c.activeReads.Add(1) > maxConcurrentReads
 	defer c.activeReads.Add(-1)

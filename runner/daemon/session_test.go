@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Gathered frames are sent when their delay is over, and not before. The same applies to frames that are
-// gathered later. A frame that must not wait is sent together with the frames gathered before it.
+// Gathered frames are sent exactly when their delay is over; so are frames that are gathered after that. A
+// frame that must not wait is sent immediately, together with the frames gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
@@ -40,7 +40,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 					t.Errorf("%s: %v after %v, want a frame after %v", what, err, time.Since(begun), after)
 				}
 			}
-			synctest.Wait() // the writer has finished
+			synctest.Wait() // the goroutine that writes frames is idle now
 		}
 		send(1, false)
 		send(2, false)
@@ -53,12 +53,11 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	})
 }
 
-// While attempts are waiting, results are gathered for up to four times settleDelay. They are sent
-// early enough that the service has at least settleDelay to answer before the workers run out of attempts.
+// While attempts are waiting, results are gathered for up to four times settleDelay. They are sent so early
+// that the service has at least settleDelay to send more attempts before the workers have no work.
 func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
-	// The map contains the shortest and the longest time until frames are sent, by the number of waiting
-	// attempts.
+	// By the number of waiting attempts: the shortest and the longest time until the frames are sent.
 	for waiting, want := range map[int][2]time.Duration{
 		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay},
 		60: {4 * delay, 4 * delay},
@@ -95,7 +94,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	}
 }
 
-// If a client waits for the output of an attempt and the attempt is dropped before its start, the client
+// A client may wait for the output of an attempt that has not started. If the attempt is dropped, the client
 // gets a reply with AttemptGone set.
 func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +123,8 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	})
 }
 
-// One goroutine sends all signals of an attempt, and a signal that is still queued is not queued again.
+// One goroutine sends all signals of an attempt, one after the other. A signal that is already queued is not
+// queued again.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
 	a := &attempt{startFrame: &wire.Start{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
+// settle stores the result of an attempt in the journal, and then sends it to the service. The journal keeps it
 // until the service has acknowledged it.
 func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
 	s.storeOutput(a, f)
-	// wireAttempt reads fields of the attempt without mu, because only this worker changes them.
+	// Reading the attempt's fields does not need mu here, because only this worker changes them.
 	f.Attempt = wireAttempt(a)
 	result := wire.Append(nil, f)
 	segment, err := s.journal.Append(result)
@@ -41,15 +41,15 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	}
 	s.workers.busyCount--
 	if a.phase == attemptUnjournaled {
-		s.unjournaledCount++ // the attempt keeps its slot
+		s.unjournaledCount++ // without a journal entry, the attempt keeps its slot
 	} else {
 		s.freeSlotLocked(a)
 		if s.unjournaledCount > 0 {
 			s.diskQueue.add(s.retryJournal)
 		}
 	}
-	// Send StuckReport before the result. Otherwise the service would believe that the worker is free, and
-	// would send it another job.
+	// Send StuckReport before the result. Otherwise the service would consider the worker free and send another
+	// job.
 	if r.StuckPID != 0 {
 		s.addStuckLocked(a, r.StuckPID)
 	}
@@ -69,10 +69,11 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	}
 }
 
-// resultCause returns why an attempt ended: the cause of its kill, or else a cause that the runner has
-// detected. It returns 0 for an attempt that ended by itself. With the cause queue.EndStartHung, Shortage
-// does not mean that the machine lacks resources. It means that a file or directory that the start needs
-// did not answer.
+// resultCause returns why an attempt ended: the cause of the kill that ended it, or a cause that the runner has
+// observed. It returns 0 if the command ended by itself.
+//
+// If the cause is queue.EndStartHung, Shortage means that a file, directory or user database needed for the
+// start did not answer, and not that the machine lacks resources.
 func resultCause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
@@ -91,7 +92,7 @@ func resultCause(r *process.Result) int64 {
 	return 0
 }
 
-// retryJournal writes to the journal the results that could not be written earlier, for example because the disk
+// retryJournal writes results to the journal that could not be written earlier, for example because the disk
 // was full.
 func (s *server) retryJournal() {
 	s.mu.Lock()
@@ -105,7 +106,7 @@ func (s *server) retryJournal() {
 	for _, a := range unjournaledAttempts {
 		segment, err := s.journal.Append(a.encodedResult)
 		if err != nil {
-			return // the next housekeeping round or the next result calls retryJournal again
+			return // the next round of housekeep or the next result tries again
 		}
 		s.mu.Lock()
 		needed := a.enterPhaseLocked(attemptJournaled)
@@ -115,7 +116,7 @@ func (s *server) retryJournal() {
 			s.freeSlotLocked(a)
 		}
 		s.mu.Unlock()
-		if !needed { // the service has acknowledged the result in the meantime
+		if !needed { // the service acknowledged the result during the write
 			s.journal.Ack(segment)
 		}
 	}

@@ -6,15 +6,16 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spareSlotCount is the number of slots in the running table in addition to one for each worker. If a
-// result cannot be written to the journal, its attempt keeps its slot, so the worker needs another slot.
+// spareSlotCount is the number of slots in the running table beyond one for each worker. They are needed
+// because an attempt keeps its slot while its result cannot be written to the journal, and its worker needs
+// another slot for the next attempt.
 const spareSlotCount = 64
 
 // slotUses says which slots of the running table are taken. The running table is the file that lists the
 // running attempts.
 type slotUses struct {
-	// useCounts counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
-	// SIGKILL did not end, or has a result that is not in the journal. A slot with count 0 is free.
+	// useCounts counts, for each slot, why it is still needed: the attempt runs, its result is not in the
+	// journal yet, or it has processes that survived SIGKILL. A slot with count 0 is free.
 	useCounts     [rundir.MaxSlots + 1]int8
 	reservedCount int  // number of slots for which the running table has reserved disk space
 	hasWaiter     bool // a worker waits for a free slot
@@ -25,14 +26,15 @@ func (l *slotUses) firstFreeLocked() int64 {
 	return int64(slices.Index(l.useCounts[1:l.reservedCount+1], 0) + 1)
 }
 
-// freeSlotLocked frees the slot of an attempt whose result is in the journal or acknowledged.
+// freeSlotLocked frees the slot of an attempt whose result is in the journal or was acknowledged by the
+// service.
 func (s *server) freeSlotLocked(a *attempt) {
 	s.runningTable.FreeSlot(a.slot)
 	s.releaseSlotUseLocked(a)
 }
 
-// releaseSlotUseLocked removes one of the reasons why the slot of an attempt is taken, and wakes workers
-// that wait for a free slot.
+// releaseSlotUseLocked removes one reason why the slot of an attempt is needed. It wakes workers that wait for
+// a free slot.
 func (s *server) releaseSlotUseLocked(a *attempt) {
 	s.slots.useCounts[a.slot]--
 	if s.slots.hasWaiter {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// socket is the socket on which the runner listens. If the socket's file is removed, the runner creates it
-// again, because a service could not connect without it.
+// socket is the socket on which the runner listens. If another process removes its file, the runner creates it
+// again, because services could not connect otherwise.
 type socket struct {
 	path string
 	mode os.FileMode
@@ -32,8 +32,8 @@ func (s *socket) currentListener() net.Listener {
 	return l
 }
 
-// accept waits for the next connection. If the socket is created again, accept continues with the
-// new listener.
+// accept waits for the next connection. If the socket is created again in the meantime, accept uses the new
+// one.
 func (s *socket) accept() (net.Conn, error) {
 	for {
 		l := s.currentListener()
@@ -44,7 +44,7 @@ func (s *socket) accept() (net.Conn, error) {
 	}
 }
 
-// close makes the runner accept no more connections. The socket is not created again.
+// close makes the runner accept no more connections. A removed socket is no longer created again.
 func (s *socket) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -15,29 +15,30 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// recreateDelay is the delay before a removed socket is created again. During this time, the rest of the
-// directory may be removed too, and then the runner must end instead.
+// recreateDelay is the time from the removal of the socket until it is created again. If the directory is
+// removed in this time too, the runner must end instead.
 const recreateDelay = 50 * time.Millisecond
 
-// minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the
-// socket.
+// minCheckInterval is the shortest, and maxCheckInterval the longest time between two checks whether the socket
+// exists.
 const (
 	minCheckInterval = time.Second
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitForChangeFunc is a function like dir.WaitForChange, which waits for a change in a directory.
+// waitForChangeFunc waits for a change of files in a directory. Tests replace dir.WaitForChange with another
+// function.
 type waitForChangeFunc func(ctx context.Context, dir string, names []string, onWatching func() bool) error
 
-// keepReachable creates the socket again when its file is removed, until ctx ends or the runner's directory
-// is gone. It reports whether the directory is gone.
+// keepReachable creates the socket again each time its file is removed. It returns when ctx ends or the
+// runner's directory is gone, and reports whether the directory is gone.
 func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone bool) {
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// keepReachableWith does the work of keepReachable. It calls waitForChange to notice changes. It also checks
-// the socket at least every maxCheckInterval, because waitForChange may miss a removal: the kernel may refuse
-// to watch a directory, and it does not report that a parent directory was renamed.
+// keepReachableWith implements keepReachable. It uses waitForChange to notice changes immediately, and also
+// checks at least every maxCheckInterval. The checks are needed because the kernel may refuse to watch a
+// directory, and because it does not report that a parent directory was renamed.
 func (s *socket) keepReachableWith(
 	ctx context.Context, log *slog.Logger, waitForChange waitForChangeFunc,
 ) (dirGone bool) {
@@ -51,7 +52,7 @@ func (s *socket) keepReachableWith(
 		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
 		err := waitForChange(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
-			err = nil // this error only means that the time of the watch is over
+			err = nil // the timeout of the watch is not an error
 		}
 		stop()
 		if !sleepOrDone(ctx, recreateDelay) {
@@ -80,8 +81,7 @@ func (s *socket) keepReachableWith(
 	}
 }
 
-// isDirGone reports whether there is no directory at a path. It returns false if the path cannot be
-// checked.
+// isDirGone reports whether the directory no longer exists. It returns false if that is unknown.
 func isDirGone(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func sleepOrDone(ctx context.Context, d time.Duration) bool {
 
 // recreate creates the socket again.
 func (s *socket) recreate() error {
-	os.Remove(s.path) // remove another file that may have been created at this path
+	os.Remove(s.path) // another file may have been created at this path
 	l, err := rundir.Listen(s.path, s.mode)
 	if err != nil {
 		return err
@@ -115,5 +115,5 @@ func (s *socket) recreate() error {
 	}
 	old := s.listener
 	s.listener = l
-	return old.Close() // the method accept then uses the new listener
+	return old.Close() // the method accept notices this and uses the new listener
 }

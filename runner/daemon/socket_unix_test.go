@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// failToWatch fails, as dir.WaitForChange does if the account has no inotify instances left.
+// failToWatch fails like dir.WaitForChange when the account cannot watch more directories (inotify instances).
 func failToWatch(context.Context, string, []string, func() bool) error {
 	return errors.New("too many open files")
 }
 
-// waitWithoutEvent waits until ctx ends, as dir.WaitForChange does if the kernel reports nothing.
+// waitWithoutEvent waits until ctx ends, like dir.WaitForChange when the kernel reports no change.
 func waitWithoutEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// withSocket calls f while keepReachableWith maintains the socket root/1.a/run.sock. The channel
-// gone receives the result of keepReachableWith.
+// withSocket calls f while keepReachableWith watches the socket root/1.a/run.sock. gone receives the result of
+// keepReachableWith.
 func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
@@ -43,13 +43,12 @@ func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), waitForChange) }()
-		time.Sleep(maxCheckInterval) // after this time, the first check is over
+		time.Sleep(maxCheckInterval) // so that keepReachableWith has finished its first check
 		f(t, root, gone)
 	})
 }
 
-// A runner that loses its directory in any way must end, because a runner without a directory can start no
-// jobs.
+// A runner must end when it has lost its directory in any way, because it cannot start jobs without it.
 func TestRunnerNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -84,7 +83,7 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 	}
 }
 
-// A removed socket is created again even if the directory cannot be watched.
+// A removed socket is created again even if the kernel does not report changes of the directory.
 func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
 	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": failToWatch,
 		"no event": waitWithoutEvent} {

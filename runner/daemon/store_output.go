@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// storeOutput stores the output of an attempt in its result f, or in a file if the output is large.
+// storeOutput adds the output of an attempt to its result f. Large output is stored in a file, which f names.
 func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	if a.outputLog.KeptBytes() == 0 && a.outputLog.DroppedBytes() == 0 {
 		return
@@ -46,15 +46,15 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	f.OutputRef = ref
 }
 
-// writeOutput writes a log to a file. It syncs the file and its directory, because the result that
-// names the file must not survive a power cut without the file.
+// writeOutput writes a log to a file, and syncs the file and its directory. Without that, a power failure could
+// remove the file, but not the result that names it.
 func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
 	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), atomicfile.SyncDir(filepath.Dir(path))); err != nil {
-		os.Remove(path) // no file is better than an incomplete one
+		os.Remove(path) // an incomplete file would be worse than none
 	}
 	return err
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// sweepTimeout is how long the sweeper tries to remove one directory. After that, the rest stays until the
-// next call of addLeftoverDirs.
+// sweepTimeout is how long the sweeper tries to remove one directory. Whatever is left then stays until
+// addLeftoverDirs queues it again.
 const sweepTimeout = 10 * time.Second
 
-// sweeper removes the private directories of ended attempts. It removes a part of each directory in turn,
-// so that a large directory does not delay the removal of other directories. Call init before use. addPath
-// and addLeftoverDirs may be called from any goroutine.
+// sweeper removes the private directories of ended attempts. It alternates between the queued directories and
+// removes a part of one at a time, so that a large directory does not delay others. Call init before use.
+// addPath and addLeftoverDirs may be called from any goroutine.
 type sweeper struct {
 	diskQueue
 	log *slog.Logger
 
 	mu          sync.Mutex
 	queuedPaths map[string]bool // paths that are queued; guarded by mu
-	loggedPaths map[string]bool // paths whose failed removal was logged; guarded by mu
+	loggedPaths map[string]bool // paths for which a failed removal was logged; guarded by mu
 }
 
 func (s *sweeper) init(log *slog.Logger) {
@@ -33,8 +33,8 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxQueuedPaths is how many directories can be queued. If the queue is full, addPath itself removes a part
-// of the new directory, so its caller has to wait.
+// maxQueuedPaths limits how many directories are queued. If the queue is full, addPath removes a part of the
+// new directory itself. This slows down the caller, and so the creation of further directories.
 const maxQueuedPaths = 64
 
 // addPath queues a directory of the given owner for removal.
@@ -54,7 +54,7 @@ func (s *sweeper) addPath(path string, owner *runas.Identity) {
 	s.diskQueue.add(func() { s.removeStep(path, owner, deadline) })
 }
 
-// removeStep removes a part of a directory, and queues the next step for the rest.
+// removeStep removes a part of a directory. If more is left, it queues another step.
 func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.Time) {
 	more, err := privdir.RemoveSome(path, owner)
 	if more && time.Now().Before(deadline) {
@@ -73,8 +73,8 @@ func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.T
 	}
 }
 
-// addLeftoverDirs queues the directories in dir that attempts have used and that still exist. Such a directory
-// was renamed by privdir.Dir.Rename.
+// addLeftoverDirs queues the leftover directories in dir. Attempts have used them, and privdir.Dir.Rename has
+// renamed them to mark them for removal.
 func (s *sweeper) addLeftoverDirs(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// addStuckLocked keeps the slot of an ended attempt in use, and reports the attempt to the service. pid is
-// a process of the attempt that SIGKILL did not end.
+// addStuckLocked records that an ended attempt still has processes that SIGKILL did not end. pid is one of
+// them. The attempt's slot in the running table stays in use. addStuckLocked sends the service the list of
+// all such attempts.
 func (s *server) addStuckLocked(a *attempt, pid int) {
 	s.slots.useCounts[a.slot]++
 	stuck := wireAttempt(a)
@@ -17,8 +18,8 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 	s.sendLocked(&wire.StuckReport{Attempts: s.stuckAttempts}, true)
 }
 
-// awaitStuck keeps a worker and its slot in use until the processes that SIGKILL did not end are gone, or
-// until the runner ends.
+// awaitStuck waits until the processes of the attempt that SIGKILL did not end are gone, or until the runner
+// ends. Until then, no other attempt can use the worker or the attempt's slot.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.life.done)
 	s.mu.Lock()

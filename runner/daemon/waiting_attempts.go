@@ -27,12 +27,13 @@ func (s *server) addAttemptLocked(f *wire.Start) {
 	s.workers.cond.Signal()
 }
 
-// insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. In this list, the attempts of each
-// queue are sorted by Position. The service decides how the queues alternate, so an attempt can only take
-// the index of another attempt of the same queue. The new attempt takes the index of the first attempt of
-// its queue that starts after it. That attempt takes the index of the next one of the queue, and so on.
+// insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. Within the list, the attempts
+// of one queue are sorted by Position. The service has decided in which order the queues take turns, so the
+// new attempt must not move attempts of other queues. It takes the index of the first later attempt of its
+// own queue. That attempt moves to the index of the next one, and so on. The last one moves to the end of the
+// list.
 //
-// For example, the list a3 b1 a5 (queue and position) and the new attempt a2 result in a2 b1 a3 a5.
+// For example, the list is a3 b1 a5 (queue and position). Inserting a2 results in a2 b1 a3 a5.
 func (s *server) insertWaitingAttemptLocked(a *attempt) {
 	s.waitingAttempts = append(s.waitingAttempts, a)
 	at := len(s.waitingAttempts) - 1
@@ -41,7 +42,7 @@ func (s *server) insertWaitingAttemptLocked(a *attempt) {
 		if other.startFrame.Queue != a.startFrame.Queue {
 			continue
 		}
-		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // if equal, the one received first starts first
+		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // if equal, in the order of arrival
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
@@ -49,14 +50,15 @@ func (s *server) insertWaitingAttemptLocked(a *attempt) {
 	}
 }
 
-// isPastDeadline reports whether one of the two deadlines for starting the attempt has passed.
+// isPastDeadline reports whether it is too late to start the attempt. An attempt can have a deadline by the
+// clock and one by the time since boot.
 func (a *attempt) isPastDeadline() bool {
 	notAfter, bootDeadline := a.startFrame.DeadlineMillis, a.startFrame.BootDeadlineMillis
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
 		bootDeadline != 0 && runner.TimeSinceBoot().Milliseconds() >= bootDeadline
 }
 
-// hasNoWaitingAttempt reports whether no attempt waits for a worker.
+// hasNoWaitingAttempt reports whether all attempts that the service has sent have been taken by a worker.
 func (s *server) hasNoWaitingAttempt() bool {
 	s.mu.Lock()
 	none := len(s.waitingAttempts) == 0
@@ -64,7 +66,8 @@ func (s *server) hasNoWaitingAttempt() bool {
 	return none
 }
 
-// dropAttemptLocked answers a Drop request: it removes the attempt if no worker has taken it.
+// dropAttemptLocked handles the service's request to cancel the start of an attempt. It removes the attempt
+// if no worker has taken it, and replies whether the attempt is gone.
 func (s *server) dropAttemptLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {

@@ -13,7 +13,7 @@ import (
 type workers struct {
 	count       int        // number of workers, busy or idle
 	targetCount int        // number of workers that the service wants
-	busyCount   int        // number of attempts that workers execute
+	busyCount   int        // number of attempts that workers are executing
 	cond        *sync.Cond // wakes workers that wait in nextAttempt
 	threadCount int        // number of threads that createThreads has made the Go runtime create
 }
@@ -22,11 +22,10 @@ type workers struct {
 func (s *server) setWorkerCountLocked(target int) {
 	w := &s.workers
 	w.targetCount = target
-	// Give each worker its own processor (P) of the Go scheduler, since a thread may keep its P during a
-	// system call.
+	// A thread may keep its processor (P) of the Go scheduler during a system call, so each worker needs a P.
 	procs := min(target+1, 256)
 	runtime.GOMAXPROCS(procs)
-	// Go may need this many threads while the threads of all workers are in system calls.
+	// While the threads of all workers are in system calls, Go may need this many threads.
 	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.threadCount {
 		w.threadCount = threads
 		s.goroutines.Go(func() { createThreads(threads) })
@@ -102,14 +101,16 @@ func (s *server) nextAttempt(w *process.Worker, dir *workDir) *attempt {
 	}
 }
 
-// takeWaitingAttemptLocked removes the first attempt from the list of waiting attempts, and stores it in a slot.
-// If the attempt's deadline has passed, takeWaitingAttemptLocked drops it and returns nil.
+// takeWaitingAttemptLocked removes the first attempt from the list of waiting attempts, and stores it in a
+// slot of the running table. If it is too late to start the attempt, takeWaitingAttemptLocked discards the
+// attempt and returns nil.
 func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
 	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
-	// Write the attempt to the table before comparing its deadline with the clock. A service can then conclude
-	// that an attempt never starts if its BootDeadlineMillis has passed and the table does not contain it.
+	// Write the attempt to the table before comparing its deadline with the clock. So if BootDeadlineMillis
+	// has passed and the table does not contain the attempt, a service knows that the attempt will never
+	// start.
 	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
 	if a.isPastDeadline() {
 		s.runningTable.FreeSlot(slot)

@@ -26,8 +26,8 @@ const maxResultNesting = 24
 // its result.
 const resultName = "result.json"
 
-// workspace is the private directory of one attempt, and what the attempt reports through it: a result and its
-// progress.
+// workspace is the private directory of one attempt, with the result and the progress that the attempt
+// reports through files in it.
 type workspace struct {
 	server      *server
 	attempt     *attempt
@@ -39,8 +39,9 @@ type workspace struct {
 	secretTexts [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// SetMasks implements process.ProgressHandler. It also masks the JSON-escaped form of each text, since the
-// result may contain a secret in this form.
+// SetMasks implements process.ProgressHandler. It sets the secret texts to replace in the attempt's reports.
+// The result is JSON, so a secret in it may be JSON-escaped. SetMasks therefore adds the escaped form of each
+// text.
 func (ws *workspace) SetMasks(secretTexts [][]byte) {
 	ws.secretTexts = secretTexts
 	for _, t := range secretTexts {
@@ -86,8 +87,9 @@ func (ws *workspace) openDir(c *process.Command) error {
 }
 
 // collectReports reads the result and the progress that the command left in the private directory. If the
-// command has used the directory, collectReports moves it aside and lets the sweeper remove it. Otherwise it
-// removes the directory immediately, or keeps it for the worker's next attempt (see maxReuseGap).
+// command has used the directory, collectReports renames it, and a background goroutine removes it later.
+// Otherwise collectReports removes the directory immediately, or keeps it for the worker's next attempt (see
+// maxReuseGap).
 func (ws *workspace) collectReports(r *process.Result) {
 	f := ws.dir
 	if ws.noDir {
@@ -115,8 +117,8 @@ func (ws *workspace) collectReports(r *process.Result) {
 	f.lastEndedAt = r.EndedAt
 }
 
-// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote none. If the result is
-// invalid, resultJSON is nil and problem is the reason.
+// readResultFile reads the result that an attempt wrote. resultJSON is nil if the attempt wrote no result or
+// an invalid one. problem says why the result is invalid, and is "" otherwise.
 func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, problem string) {
 	raw, err := dir.Read(resultName, queue.MaxResultBytes)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Lines "N" and "N text" are parsed, regardless of how they are divided into reads. All other lines are
-// ignored.
+// A job reports its progress by lines of the form "N" or "N text", where N is a percentage. All other lines
+// are ignored. It does not matter how many bytes each read returns.
 func TestProgressLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestResultNestingDepth(t *testing.T) {
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 	for text, want := range map[string]int{
 		`1`: 0, `"[[["`: 0, `{"a": [{}]}`: 3, `[[], {"]": 1}, [[]]]`: 3, nested(25): 25,
-		`[1e400,` + nested(25) + `]`: 26, // no float64 can hold the number
+		`[1e400,` + nested(25) + `]`: 26, // 1e400 is too large for a float64
 	} {
 		if got := nestingDepth([]byte(text)); got != want {
 			t.Errorf("%s: the depth is %d, want %d", text, got, want)
@@ -58,7 +58,8 @@ func TestResultNestingDepth(t *testing.T) {
 	}
 }
 
-// Whatever bytes a job writes, its reported progress stays within the limits.
+// Whatever bytes a job writes, the reported percentage, the text and the parser's buffer stay within their
+// limits.
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {

@@ -20,13 +20,13 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxRequestBytes bounds a request for a runner, in bytes. A request may contain a path.
+// maxRequestBytes bounds a request for a runner, in bytes. It leaves room for a file path in the request.
 const maxRequestBytes = 16 << 10
 
-// HandleSpawnRequest reads a service's request from the connection on standard input, and does every part of it that
-// needs root's rights. It replaces standard input with /dev/null. cgroupDelegated means that this process may
-// divide its control group. If the request is for a runner of an account, HandleSpawnRequest switches this process
-// to that account permanently.
+// HandleSpawnRequest reads a service's request for a runner from the connection on standard input, and does
+// every step that needs root's rights. It replaces standard input with /dev/null. cgroupDelegated means that
+// this process may divide its control group. If the request names an account, HandleSpawnRequest switches
+// this process to that account permanently.
 func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*AcceptedRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
@@ -91,8 +91,8 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
 
-// prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if this is
-// not the service's account.
+// prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if
+// the service runs under another account.
 func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, cgroupDelegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
@@ -128,7 +128,7 @@ func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int
 	if err != nil {
 		return err
 	}
-	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the job_tmpdir of the policy replaces that of the service
+	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the policy's job_tmpdir replaces the service's
 		if err := rundir.CheckTmpdir(g.Tmpdir, g.RunnersDir, true); err != nil {
 			return err
 		}
@@ -139,8 +139,8 @@ func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int
 	return g.switchAccount(request.Account, g.PolicyFile, gid)
 }
 
-// killNamedRunner kills the runner whose directory is runnersDir/runnerName. It returns an error if this
-// cannot be a runner's directory.
+// killNamedRunner kills the runner whose directory is runnersDir/runnerName. It returns an error if
+// runnerName is not a name that a runner's directory can have.
 func killNamedRunner(runnersDir, runnerName string) error {
 	account, own := filepath.Split(filepath.Clean(runnerName))
 	account = strings.TrimSuffix(account, "/")
@@ -170,7 +170,7 @@ func (g *AcceptedRequest) switchAccount(accountName, policyFile string, gid int)
 	}
 	if g.Tmpdir != "" {
 		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountDirPrefix+account.Name)
-		os.Mkdir(g.Tmpdir, 0o700) // ignore an error: the directory may exist, and otherwise Lchown fails too
+		os.Mkdir(g.Tmpdir, 0o700) // ignore an error: the directory may exist; if it does not, Lchown fails too
 		if err := os.Lchown(g.Tmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (g *AcceptedRequest) switchAccount(accountName, policyFile string, gid int)
 // ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
 // accepts connections.
 func (g *AcceptedRequest) ReplyReady(dir string) {
-	// Ignore an error: it can only mean that the service has ended.
+	// An error can only mean that the service has ended, so ignore it.
 	fmt.Fprintln(g.Conn, runner.ReadyReplyPrefix+filepath.Base(dir))
 	g.Conn.Close()
 }

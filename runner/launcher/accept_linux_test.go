@@ -19,8 +19,8 @@ func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"1.a", "as-mail/1.a", "as-mail/../1.a"} {
-		// These runners have no files. So if killNamedRunner accepts the name, its next step returns an error
-		// about the missing pid.
+		// No process is running in these directories. So for a valid name, killNamedRunner must return the error about
+		// the missing pid.
 		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "the pid in its files") {
 			t.Errorf("%q: got %v, want the name accepted", name, err)
 		}

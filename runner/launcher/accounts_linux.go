@@ -13,33 +13,34 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// policyCache contains the policy that was read last, or nil.
+// policyCache points to the policy that was read last. It is nil before the first read.
 type policyCache = atomic.Pointer[cachedPolicy]
 
-// cachedPolicy is a policy, and the FileStamp of its file just before the file was read.
+// cachedPolicy is a policy, and the state of its file (times, size, mode) just before the file was read.
 type cachedPolicy struct {
 	policy
 	stamp accounts.FileStamp
 }
 
-// ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of this
-// account.
+// ByUID returns the account with the given uid. It returns an error if the account does not exist, or if the
+// policy does not allow its jobs.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
 	account, _, err := a.authorizeAccount(a.Directory.UserByUID(uid))
 	return account, err
 }
 
-// RefusalReason returns the reason why the policy does not allow jobs of a uid, or "" if the policy allows
-// them. It also returns "" if it cannot check this. That is safe, because the runner checks again.
+// RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It
+// returns "" if the policy allows them or cannot be checked now. The runner checks again before it starts a
+// job.
 func (a *Accounts) RefusalReason(uid uint32) string {
 	_, err := a.ByUID(uid)
 	reason, _ := errors.AsType[refusalError](err)
 	return string(reason)
 }
 
-// authorizeAccount checks whether the policy allows jobs of an account. account and err are the results of the
-// look-up of this account. authorizeAccount returns the account with its groups, and the policy. It returns an
-// error if the look-up failed or the policy does not allow the jobs.
+// authorizeAccount checks whether the policy allows jobs of an account. Its parameters are the results of
+// looking up the account. If err is nil and the policy allows the jobs, authorizeAccount returns the account
+// with its groups, and the policy. Otherwise it returns an error.
 func (a *Accounts) authorizeAccount(account accounts.Account, err error) (accounts.Account, *policy, error) {
 	if err != nil {
 		return accounts.Account{}, nil, err

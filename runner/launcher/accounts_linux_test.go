@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// If the look-up of an account or its groups gets no answer, the account's jobs wait. They are not
-// rejected, and do not run without some of the groups.
+// If the look-up of an account or its groups gets no answer, the account's jobs wait until it does. They
+// neither fail nor run without some of their groups.
 func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	answers := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
@@ -41,8 +41,8 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	checkError("after the groups are known", 61400, true)
 }
 
-// The policy file is read again only after it has changed. Even a change of only the mode counts, because a
-// file that accounts other than root can change is rejected.
+// The policy file is read again only after it has changed. A change of its mode alone counts too, because a
+// policy file that other accounts than root can change must be rejected.
 func TestPolicyIsCached(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runner.conf")
 	a := &Accounts{PolicyFile: path}
@@ -78,8 +78,8 @@ func TestPolicyIsCached(t *testing.T) {
 	}
 }
 
-// A policy file that accounts other than root could have written is rejected. This test does not cover
-// an accepted file, because only root can create one.
+// A policy file that an account other than root owns or can change is rejected. The part that needs a file of
+// root runs only as root.
 func TestPolicyMustBelongToRoot(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "runner.conf")

@@ -13,17 +13,17 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// credentialsDirVar is the environment variable in which systemd passes the directory of a unit's
-// credentials. maxCredentialBytes bounds the size of a credential, in bytes.
+// credentialsDirVar is the environment variable that names the directory with the credentials of a systemd
+// unit. maxCredentialBytes bounds the size of one credential, in bytes.
 const (
 	credentialsDirVar  = "CREDENTIALS_DIRECTORY"
 	maxCredentialBytes = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential with this name, for a job that runs under the account with
-// this uid. It returns an error if the policy does not allow the account to use the credential. A runner that
-// has switched to an account passes nil as Accounts. The map then contains the credentials that the runner
-// read before the switch.
+// AllowedCredential returns the systemd credential with this name for a job of the account with this uid. It
+// returns an error if the policy does not allow the account to use the credential. Only a runner that runs as
+// root passes Accounts. Any other runner passes nil, and in credentials what it read before it switched from
+// root to its account.
 func AllowedCredential(a *Accounts, credentials map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := credentials[name]; ok {
@@ -43,8 +43,8 @@ func AllowedCredential(a *Accounts, credentials map[string][]byte, name string, 
 	return readCredential(name)
 }
 
-// readAllowedCredentials reads all credentials that the jobs of an account may use. It must be called before the
-// runner switches to that account, because the account itself cannot read them.
+// readAllowedCredentials reads all credentials that the jobs of an account may use. The runner calls it as
+// root, before it switches to the account, because the account cannot read the credentials.
 func readAllowedCredentials(p *policy, account *accounts.Account, directory *accounts.Directory) map[string][]byte {
 	values := map[string][]byte{}
 	for name := range p.credentialUsers {

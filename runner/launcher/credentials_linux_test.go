@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A root runner reads a credential only for the accounts that its policy lists, and no file outside the
-// credentials directory. A runner that has switched to an account can use only the credentials that it
-// read before.
+// A runner that runs as root reads a credential only for accounts that the policy lists for it, and never
+// reads a file outside the credentials directory. A runner that has switched to an account uses only the
+// credentials that it read before the switch.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because the policy file must belong to root; "+
 		".ci/run runs it as root, and TestCredentialsByPolicy tests which jobs get a credential")

@@ -15,8 +15,8 @@ type RunnerSettings struct {
 	// ServiceUID is the uid of the service. The runner accepts connections only from this uid and from root.
 	ServiceUID int
 	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set, the
-	// runner runs as root and starts each job under the account that the job's Start frame names. PolicyFile
-	// is "" for a runner without root's rights.
+	// runner runs as root and starts each job under that job's account. It is "" for a runner that does not
+	// run as root.
 	PolicyFile string
 	// Credentials holds the systemd credentials that jobs may use, by name. It is set only for a runner that
 	// started as root and then switched to the account of its jobs.
@@ -25,22 +25,22 @@ type RunnerSettings struct {
 	Cgroups *process.Cgroups
 }
 
-// AcceptedRequest describes the runner that this process is allowed to be. HandleSpawnRequest returns it for a
-// service's request.
+// AcceptedRequest describes the runner that this process should run. HandleSpawnRequest returns it after it
+// has checked a service's request.
 type AcceptedRequest struct {
 	RunnerSettings
-	// NoCgroupsReason is the reason why jobs get no control groups although this process may divide its own.
-	// It is nil if jobs get control groups, or if this process may not divide its own.
+	// NoCgroupsReason says why jobs get no control groups although this process may divide its own. It is nil
+	// if jobs get control groups, or if this process may not divide its control group.
 	NoCgroupsReason error
-	// KilledOtherRunner means that the service requested to kill another runner, and that this runner was killed.
-	// This process must not be a runner.
+	// KilledOtherRunner means that the request was to kill another runner, and that this is done. This
+	// process must then end instead of running a runner.
 	KilledOtherRunner bool
 	Conn              net.Conn // the connection on which the request came and the reply is sent
 }
 
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
-// reads the policy file again if the file has changed, so a change applies immediately. The methods may be
-// called concurrently. Only Linux supports Accounts.
+// reads the policy file again if the file has changed, so a change applies from the next look-up. The methods
+// may be called concurrently. Only Linux supports Accounts.
 type Accounts struct {
 	PolicyFile string // path of the policy file
 	ServiceUID int    // uid of the service

@@ -17,15 +17,14 @@ type policy struct {
 	file      string // path of the policy file
 	allowRoot bool   // jobs may run as root
 	tmpdir    string // setting job_tmpdir; "" if the file does not set it
-	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @ and the name of a
-	// group, or *. @ means all members of the group. * means every account except root and the service's.
+	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @group for all members
+	// of a group, or * for every account except root and the service's.
 	allowedAccounts []string
 	// credentialUsers lists, for each credential, the users and @groups whose jobs may use it.
 	credentialUsers map[string][]string
 }
 
-// credentialKeyPrefix begins a key that lists the users of a credential. The rest of the key is the name of
-// the credential.
+// credentialKeyPrefix begins a key that lists the users of a credential, such as credential.db.
 const credentialKeyPrefix = "credential."
 
 // parsePolicy parses the text of a policy file: lines of the form key = value. A # begins a comment.
@@ -74,9 +73,9 @@ func parsePolicy(file, text string) (policy, error) {
 }
 
 // refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
-// The service's own account must be listed by its name, because its jobs have a dangerous right: they can
-// connect to the runner, as the service does, and start jobs of every account. groupNamed returns the id of
-// the group with the given name.
+// The entry * does not include the service's own account: its jobs could connect to the runner like the
+// service does, and start jobs of every account. So this account must be listed by its name. groupNamed
+// returns the id of the group with the given name.
 func (p *policy) refusalReason(a *accounts.Account, serviceUID int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {
@@ -110,8 +109,9 @@ func (p *policy) allowsCredential(credential string, a *accounts.Account, groupN
 	})
 }
 
-// matchEntry compares an account with an entry of the policy, a user name or @group. nameMatches means that the
-// account has this name. groupMatches means that it belongs to this group.
+// matchEntry compares an account with an entry of the policy. nameMatches means that the entry is the
+// account's user name. groupMatches means that the entry is @group, and the account is a member of that
+// group.
 func matchEntry(
 	entry string, a *accounts.Account, groupNamed func(string) (uint32, bool),
 ) (nameMatches, groupMatches bool) {
@@ -123,8 +123,8 @@ func matchEntry(
 	return false, ok && (gid == a.GID || slices.Contains(a.Groups, gid))
 }
 
-// AccountEnv returns env with the account's HOME, USER, LOGNAME and SHELL. It does not replace variables
-// that env contains.
+// AccountEnv adds the account's HOME, USER, LOGNAME and SHELL to env, except the variables that env already
+// contains.
 func AccountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
@@ -141,8 +141,8 @@ type refusalError string
 // Error returns the reason.
 func (e refusalError) Error() string { return string(e) }
 
-// IsPermanent reports whether an error is final: the policy does not allow the account's jobs, or the
-// account does not exist. All other errors may disappear.
+// IsPermanent reports whether a later attempt would fail with the same error: the policy does not allow the
+// account's jobs, or the account does not exist. Other errors may be temporary.
 func IsPermanent(err error) bool {
 	_, isRefused := errors.AsType[refusalError](err)
 	_, isMissing := errors.AsType[accounts.NoAccountError](err)

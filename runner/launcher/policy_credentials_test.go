@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// An account gets a credential only if the policy lists the account for it, by name or by group. No entry
-// gives an account all credentials.
+// An account gets a credential only if the policy lists the account for this credential, by name or by group.
+// The name "all" is an ordinary credential: it does not allow the others.
 func TestCredentialsByPolicy(t *testing.T) {
 	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
 	if err != nil {

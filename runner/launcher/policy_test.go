@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// A policy consists of lines key = value. Any other line is rejected with its number.
+// A policy file consists of lines of the form key = value. Another line is an error that contains the line's
+// number.
 func TestPolicyIsRead(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
 	if err != nil || !p.allowRoot || strings.Join(p.allowedAccounts, " ") != "@queuectl alice" {
@@ -38,8 +39,8 @@ func TestPolicyIsRead(t *testing.T) {
 	}
 }
 
-// Jobs of root run only if allow_root_jobs is set. Jobs of other accounts run if the account is listed
-// by name, by its primary or another group, or by *.
+// Jobs of root run only if allow_root_jobs is set. Jobs of another account run if the policy lists the
+// account's name, one of its groups, or *.
 func TestPolicyAllowsListedAccounts(t *testing.T) {
 	groups := map[string]uint32{"queuectl": 50, "staff": 60}
 	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }

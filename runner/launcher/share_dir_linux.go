@@ -39,8 +39,8 @@ func createSharedDir(path string, uid, gid int, mode os.FileMode) error {
 	return nil
 }
 
-// rootDirMode is the mode of the runners' directory, which also contains the directories for the runners of
-// accounts. accountDirMode is the mode of the directory of an account's runners.
+// rootDirMode is the mode of the runners' directory. Other accounts may enter it, to reach the directories
+// for their own runners in it. accountDirMode is the mode of the directory for the runners of one account.
 const (
 	rootDirMode    = 0o751
 	accountDirMode = 0o750

@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// HandleSpawnRequest returns process.ErrUnsupported, because only Linux has runners of root.
+// HandleSpawnRequest returns process.ErrUnsupported: only Linux supports runners that run as root.
 func HandleSpawnRequest(string, string, bool) (*AcceptedRequest, error) {
 	return nil, process.ErrUnsupported
 }
 
-// RunLauncher returns process.ErrUnsupported, because only Linux has runners of root.
+// RunLauncher returns process.ErrUnsupported: only Linux supports runners that run as root.
 func RunLauncher(context.Context, []string, string, string, int, int, *slog.Logger) error {
 	return process.ErrUnsupported
 }
@@ -38,14 +38,13 @@ func (a *Accounts) ByUID(uint32) (accounts.Account, error) {
 // RefusalReason returns "": this system has no policy.
 func (a *Accounts) RefusalReason(uint32) string { return "" }
 
-// AllowedCredential returns an error: only systemd gives a runner credentials.
+// AllowedCredential returns an error: this system has no systemd, which provides credentials.
 func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
 	return nil, process.UnusableError("systemd credentials are not available on this system; " +
 		"use a file instead")
 }
 
-// Watchdog would end hanging children of a runner of root, and the jobs of a dead runner. Only Linux has a
-// watchdog.
+// Watchdog has no function: only Linux has a watchdog process.
 type Watchdog struct{}
 
 // StartWatchdog returns process.ErrUnsupported.

@@ -30,17 +30,18 @@ import (
 // runner that hangs when the leases expire, and ends the jobs of a dead runner. The service also ends the
 // jobs of a dead runner, but the service may hang for too long.
 
-// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a new child
-// after at most two checks. It kills a child that has not executed its program within process.ExecTimeout
-// after that. See docs/decisions/0030.
+// startCheckInterval is the time between two checks for hanging starts. The second check after a fork at the
+// latest notices the child. From then on, the child has process.ExecTimeout to reach exec, and is killed
+// otherwise. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep limits how much one check can add to the age of a child. So a child does not seem to hang only
-// because the whole machine was suspended between two checks.
+// maxCheckStep limits by how much one check increases the recorded age of a child. Otherwise a child would
+// seem to hang after the whole machine was suspended between two checks.
 const maxCheckStep = 2 * startCheckInterval
 
-// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If two checks were more
-// than twice this time apart, the watchdog itself was stopped, and it ignores the deadline.
+// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the time between
+// two checks was more than twice as long, the watchdog itself was stopped. It then ignores the deadline,
+// because the deadline is outdated.
 const deadlineCheckInterval = time.Second
 
 // watchdogRestartDelay is the pause before a watchdog that ended is started again.
@@ -49,7 +50,7 @@ const watchdogRestartDelay = time.Second
 // Watchdog is the runner's handle of its watchdog process.
 type Watchdog struct {
 	argv          []string // arguments of the watchdog process
-	checksStarts  bool     // the watchdog checks for hanging starts
+	checksStarts  bool     // the watchdog process checks for hanging starts
 	log           *slog.Logger
 	messageReader *os.File      // reading end of the pipe, the watchdog's standard input
 	messageWriter *os.File      // writing end; closing it makes the watchdog end
@@ -70,7 +71,7 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
 		messageReader: reader, messageWriter: writer, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.writerFD = int(writer.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
+	g.writerFD = int(writer.Fd()) // Fd makes the descriptor blocking; the next line reverts this
 	err = unix.SetNonblock(g.writerFD, true)
 	if err == nil {
 		started := make(chan error)
@@ -121,16 +122,15 @@ func (g *Watchdog) supervise(program string, firstStart chan<- error) {
 	}
 }
 
-// CheckStarts makes the watchdog check for hanging starts while attempts are running. It does not
-// block.
+// CheckStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
 func (g *Watchdog) CheckStarts() { g.send(checkStartsMessage) }
 
 // SetDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
 // call replaces the time of an earlier one. SetDeadline does not block.
 func (g *Watchdog) SetDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
 
-// checkStartsMessage is the message of CheckStarts to the watchdog. Every other message is a deadline, as
-// time since boot. A message has 8 bytes.
+// checkStartsMessage is the message that CheckStarts sends to the watchdog. Any other message is a new
+// deadline, in nanoseconds since boot. A message has 8 bytes.
 const checkStartsMessage = 0
 
 // send writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
@@ -153,10 +153,10 @@ func (g *Watchdog) End() {
 	}
 }
 
-// RunWatchdog runs the watchdog of the runner in dir in this process. It reads the runner's messages from
-// standard input: it checks for hanging starts, and kills a runner that is still alive at its deadline.
-// Standard input ends when the runner has ended. If the runner has died and the service's leases are
-// limited in time, RunWatchdog then ends the runner's jobs.
+// RunWatchdog runs in the watchdog process of the runner in dir. It checks for hanging starts, and kills a
+// runner that is still alive at its deadline. It reads the runner's messages from standard input, which ends
+// when the runner has ended. If the service's leases are limited in time, RunWatchdog then ends the jobs of a
+// dead runner.
 func RunWatchdog(dir string) error {
 	table, err := rundir.MapLiveTable(dir)
 	if err != nil {
@@ -181,7 +181,8 @@ func RunWatchdog(dir string) error {
 	if !table.LeasesExpire() {
 		return nil
 	}
-	// Wait for the end of the runner: its lock may be released a moment after its end of the pipe is closed.
+	// Wait until the runner's lock is released. This may happen a moment after the runner's end of the pipe
+	// is closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
 		if alive, err := runner.IsAlive(dir); err != nil || !alive {
 			_, ended := runner.EndTrees(dir, nil)
@@ -198,7 +199,7 @@ type watchdogState struct {
 	runnerPID      int
 	startWatcher   *process.StartWatcher
 	checkingStarts bool               // the watchdog checks for hanging starts until no attempt is running
-	unforkedLeases map[int]wire.Lease // attempts without a process at the last check, by slot
+	unforkedLeases map[int]wire.Lease // attempts that had no process at the last check, by slot of the table
 	killAt         time.Duration      // time since boot at which to kill the runner
 }
 
@@ -208,14 +209,14 @@ func (w *watchdogState) readMessages() (more bool) {
 	start, wait := runner.TimeSinceBoot(), time.Duration(-1)
 	switch {
 	case w.checkingStarts:
-		time.Sleep(startCheckInterval) // messages that arrive in the meantime stay in the pipe
+		time.Sleep(startCheckInterval) // messages that arrive during the sleep stay in the pipe
 		wait = 0
 	case w.killAt != NoDeadline:
 		left := max(0, min(w.killAt-start, deadlineCheckInterval))
 		wait = (left + time.Millisecond - 1) / time.Millisecond // rounded up
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
-	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
+	unix.Poll(stdin, int(wait)) // an error can only mean that a signal interrupted the call
 	if stdin[0].Revents != 0 {
 		buf := make([]byte, 4096)
 		n, err := unix.Read(0, buf)
@@ -231,7 +232,7 @@ func (w *watchdogState) readMessages() (more bool) {
 		}
 	}
 	if wait >= 0 && runner.TimeSinceBoot()-start > 2*deadlineCheckInterval {
-		w.killAt = NoDeadline // this process, and perhaps the machine, was stopped, so the deadline is outdated
+		w.killAt = NoDeadline // this process was stopped, perhaps with the whole machine, so the deadline is outdated
 	}
 	return true
 }

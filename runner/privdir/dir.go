@@ -16,15 +16,15 @@ import (
 	"syscall"
 )
 
-// maxNameTries is how many names are tried for a directory. A name cannot be used while an old directory,
-// which could not be removed or renamed, has this name.
+// maxNameTries is how many names are tried for a new directory. A name is not free while an old directory has
+// it that could be neither removed nor renamed.
 const maxNameTries = 100
 
 // RenamedInfix is part of the name of every directory that Rename has renamed.
 const RenamedInfix = ".gone."
 
-// pathWithEnding returns the path of the directory if ending is "". Otherwise it returns a path next to the
-// directory.
+// pathWithEnding returns the path of the directory with ending appended. With ending "", this is the path of
+// the directory; otherwise the path of something next to the directory.
 func (d *Dir) pathWithEnding(ending string) string {
 	if d.nameSuffix == 0 {
 		return d.pathPrefix + ending
@@ -35,10 +35,10 @@ func (d *Dir) pathWithEnding(ending string) string {
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
-// Rename renames the directory, so that the next Open creates a new one. It returns the new path, for
-// RemoveSome. If renaming fails, it returns the old path, and the next Open uses another name. processAlive
-// means that a process of the command is still alive and may write progress notes. Rename then also stops
-// using the FIFO or file for the notes.
+// Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the
+// caller passes to RemoveSome. If renaming fails, it returns the old path, and the next Open uses another
+// name. processAlive means that a process of the command is still alive and may write to the FIFO or file for
+// progress notes. The next command then gets a new one.
 func (d *Dir) Rename(processAlive bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {
@@ -86,8 +86,8 @@ func (d *Dir) RemoveFile(name string) { os.Remove(d.pathPrefix + "." + name) }
 // errNotRegular means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegular = errors.New("not a regular file")
 
-// ReadUpTo reads up to maxBytes+1 bytes of a file. If it returns more than maxBytes bytes, the file is too
-// large.
+// ReadUpTo reads up to maxBytes+1 bytes of a file. The caller knows that the file is too large if it gets
+// more than maxBytes bytes.
 func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {

@@ -15,30 +15,29 @@ import (
 // that the command runs as. The command writes progress notes to the FIFO. The caller must ensure that no other
 // account can create, rename or remove files in the parent directory. One goroutine at a time may use a Dir.
 //
-// If a command has not used its directory, the next command of the same account gets the same directory.
-// One system call is enough to check this, because any use changes the directory's times. See
-// docs/decisions/0058.
+// If a command has not used its directory, the next command of the same account gets the same directory. Any
+// use changes the directory's times, so one system call is enough to check this. See docs/decisions/0058.
 type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
 
 	pathPrefix string // prefix of the paths of all directories and FIFOs
-	nameSuffix int    // number in the current names; 0 means none; grows if an old directory or FIFO has the name
+	nameSuffix int    // number in the current names, or 0; grows if the name of an old directory or FIFO is not free
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
-	// fifoFD is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
-	// file. It is -1 without a FIFO.
+	// fifoFD is the descriptor of the FIFO, or -1 without a FIFO. It is open for reading and writing. So a
+	// read does not return end of file when no command has the FIFO open.
 	fifoFD          int
-	unusedStat      unix.Stat_t // state of the directory before a command uses it
+	unusedStat      unix.Stat_t // state of the unused directory, to compare with
 	hasReadProgress bool        // progress notes were read from the FIFO since the last Open
 }
 
 // New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with pathPrefix.
 func New(pathPrefix string) *Dir { return &Dir{pathPrefix: pathPrefix, dirFD: -1, fifoFD: -1} }
 
-// Open ensures that an empty directory exists for a command. owner is the account that the command runs as. If it
-// is nil, the command runs as the account of this process.
+// Open ensures that an empty directory exists for a command. owner is the account that the command runs as;
+// nil means the account of this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
 	d.hasReadProgress = false
 	if !sameFileRights(d.owner, owner) {
@@ -58,14 +57,14 @@ func (d *Dir) Open(owner *runas.Identity) (err error) {
 	return nil
 }
 
-// sameFileRights reports whether two identities have the same rights on files that only their owner may
-// use.
+// sameFileRights reports whether two identities have the same rights on files that only their owner may use:
+// whether their user and group are equal.
 func sameFileRights(a, b *runas.Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// create creates the FIFO and the directory if they do not exist. Only this process can change both until
-// it gives them to the account.
+// create creates the FIFO and the directory, unless they exist. At first both belong to the account of this
+// process, so the command's account cannot interfere. At the end create gives them to the command's account.
 func (d *Dir) create() (err error) {
 	if d.fifoFD < 0 {
 		d.ProgressPath = d.pathWithEnding(".progress")
@@ -88,8 +87,9 @@ func (d *Dir) create() (err error) {
 		return err
 	}
 	d.isOpen = true
-	// Set the directory's times to a value that the kernel's clock never has. Then even an immediate change of
-	// the directory changes its times, although the kernel's clock for files may not advance for milliseconds.
+	// Set the directory's times to a value that the kernel's clock never has. The kernel's clock for files
+	// may not advance for milliseconds. Without this value, an immediate change could leave the times as they
+	// were.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (d *Dir) chown(fd int) error {
 	return unix.Fchown(fd, int(d.owner.UID), int(d.owner.GID))
 }
 
-// IsUsed reports whether the directory was changed, moved or removed. It checks the descriptor, so that a
-// file system that a user has mounted on the directory cannot make the check hang. A command can hide files
-// from this check if it resets the directory's times. But only the next command of the same account would see
-// these files, because another account never gets the directory.
+// IsUsed reports whether the directory was changed, moved or removed. It checks the open descriptor, because
+// a check of the path could hang in a file system that the user has mounted there. A command can hide its
+// files from IsUsed by resetting the directory's times. But then only a later command of the same account can
+// see these files.
 func (d *Dir) IsUsed() bool {
 	var currentStat unix.Stat_t
 	err := unix.Fstat(d.dirFD, &currentStat)
@@ -158,10 +158,10 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 }
 
 // Read reads a file that the command left in the directory, with the rights of the command's account. It
-// reads up to maxBytes+1 bytes. If it returns more than maxBytes bytes, the file is too large. It returns
+// returns up to maxBytes+1 bytes; more than maxBytes means that the file is too large. It returns
 // os.ErrNotExist if the file does not exist.
 func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
-	// Duplicate the descriptor, because a look-up that hangs may use it after the Dir is closed.
+	// If the look-up hangs, it may use its descriptor after the Dir is closed. So give it a duplicate.
 	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

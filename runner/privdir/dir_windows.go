@@ -18,13 +18,13 @@ type Dir struct {
 	ProgressPath string // path of the file for progress notes
 
 	pathPrefix       string // prefix of the paths of all directories and files
-	nameSuffix       int    // number in the current names; 0 means none; grows if an old directory or file has the name
+	nameSuffix       int    // number in the current names, or 0; grows if the name of an old file is not free
 	isOpen           bool
 	lastProgressFile progressFileState
 }
 
-// progressFileState is the state of the file for progress notes. DrainProgress compares two states to
-// notice a change.
+// progressFileState is the size and time of the file for progress notes. If both are equal to those of the
+// last call, DrainProgress does not read the file.
 type progressFileState struct {
 	size    int64
 	modTime time.Time
@@ -82,8 +82,8 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes. If it returns
-// more than maxBytes bytes, the file is too large. It returns os.ErrNotExist if the file does not exist.
+// Read reads a file that the command left in the directory. It returns up to maxBytes+1 bytes; more than
+// maxBytes means that the file is too large. It returns os.ErrNotExist if the file does not exist.
 func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(d.Path, name)
 	info, err := os.Lstat(path)
@@ -104,8 +104,8 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 // maxProgressTailBytes is how many bytes at the end of the progress notes are read.
 const maxProgressTailBytes = 4 << 10
 
-// MayHaveProgress reports whether progress notes exist. It does not require that they were read, because
-// the notes of a short command are read only after its end.
+// MayHaveProgress reports whether the file for progress notes exists. The notes of a short command may not
+// have been read yet.
 func (d *Dir) MayHaveProgress() bool {
 	_, err := os.Lstat(d.ProgressPath)
 	return err == nil

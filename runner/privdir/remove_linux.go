@@ -12,21 +12,21 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// These constants limit the removal of a directory, which is done in steps. See docs/decisions/0058.
+// A directory is removed in several steps. These constants limit one step. See docs/decisions/0058.
 const (
-	// removeStepTimeout limits the duration of one step. It is shorter than runas.LookUpTimeout, after which
-	// runas.LookUpAt would consider the step hung.
+	// removeStepTimeout limits the duration of one step. It is shorter than runas.LookUpTimeout, the time
+	// after which runas.LookUpAt treats the step as hung.
 	removeStepTimeout = 200 * time.Millisecond
 	maxOpenDirs       = 32 // maximum number of directories that are open at the same time
 )
 
-// errNotAllRemoved means that a step has ended before everything was removed.
+// errNotAllRemoved means that a step has ended before the directory was empty.
 var errNotAllRemoved = errors.New("not everything is removed yet")
 
-// RemoveSome does one step of the removal of a directory, with the rights of the account that owns the directory.
-// The caller must ensure that no other account can change the parent directory. RemoveSome follows no link and
-// enters no mounted file system. It returns hasMore=true if something is left, and an error if something cannot
-// be removed.
+// RemoveSome does one step of removing a directory, with the rights of the account that owns the directory.
+// hasMore means that the caller must call it again. RemoveSome returns an error if something cannot be
+// removed. It follows no link and enters no mounted file system. The caller must ensure that no other account
+// can change the parent directory.
 func RemoveSome(path string, owner *runas.Identity) (hasMore bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func RemoveSome(path string, owner *runas.Identity) (hasMore bool, err error) {
 		case unix.EBUSY:
 			return false, fmt.Errorf("a file system is mounted on %s; unmount it", path)
 		}
-		return true, nil // a process is still creating files in it
+		return true, nil // a process keeps creating files in the directory
 	}
 	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
 }
@@ -68,7 +68,7 @@ func OwnerIdentity(path string) (*runas.Identity, error) {
 type removalStep struct {
 	deadline      time.Time
 	topFD         int // descriptor of the directory to remove
-	movedDirCount int // number of directories that were moved into topFD, because they were nested too deeply
+	movedDirCount int // number of directories that were nested too deeply and were therefore moved into topFD
 }
 
 // emptyNamedDir removes the content of a directory, given its name and the descriptor of its parent directory.
@@ -108,7 +108,8 @@ func openSubdir(parentFD int, name string) (int, error) {
 	return fd, err
 }
 
-// emptyOpenDir removes the content of a directory. It repeats this until nothing more can be removed.
+// emptyOpenDir removes the content of a directory. It reads the directory again until nothing more can be
+// removed.
 func (r *removalStep) emptyOpenDir(dirFD, depth int) error {
 	buf := make([]byte, 8<<10)
 	for {
@@ -164,7 +165,7 @@ func (r *removalStep) removeEntry(dirFD int, name string, depth int) error {
 	}
 	if depth == maxOpenDirs {
 		r.movedDirCount++
-		unix.Fchmodat(dirFD, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
+		unix.Fchmodat(dirFD, name, 0o700, 0) // moving a directory changes its ".." entry, so the directory must be writable
 		return unix.Renameat(dirFD, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirCount))
 	}
 	if err := r.emptyNamedDir(dirFD, name, depth+1); err != nil {

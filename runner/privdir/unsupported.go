@@ -11,7 +11,7 @@ import (
 // Dir does nothing: commands get no private directory on this system.
 type Dir struct{ Path, ProgressPath string }
 
-// RenamedInfix is part of the name of a directory that was moved aside.
+// RenamedInfix marks the names of renamed directories. On this system, no directory is renamed.
 const RenamedInfix = ".gone."
 
 // New returns a Dir without a directory.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// blockers lists the mechanisms that can stop programs from running, with the Windows error of each.
-// eventLog is the name of the event log that contains the details. The logs are below "Applications and Services
+// blockers lists the security features of Windows that can stop a program from running, and the error code of
+// each. eventLog is the name of the event log that contains the details, below "Applications and Services
 // Logs", "Microsoft", "Windows".
 var blockers = []struct {
 	code              syscall.Errno

@@ -18,33 +18,35 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Cgroups is the control group (cgroups(7), version 2) of this process, which this process may divide into
-// subgroups. Each worker gets a subgroup, and runs one command after another in it. Commands may not write
-// to the groups, so a process cannot leave its subgroup. A subgroup therefore contains the whole process
-// tree of one command and nothing else. All methods may be called concurrently. See docs/decisions/0043.
+// Cgroups divides the control group (cgroups(7), version 2) of this process into subgroups, one for each
+// worker. A worker runs its commands in its subgroup, one after another. Commands may not write to the
+// groups, so a process cannot leave its subgroup. A subgroup therefore contains all processes of one command
+// and nothing else. All methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
 	path string
-	// oomCountFile is the path of the file that counts out-of-memory kills in all subgroups together. It is ""
-	// if cgroup version 1 does not manage the memory.
+	// oomCountFile is the path of the version 1 file that counts out-of-memory kills in all subgroups
+	// together. It is "" if version 1 does not manage the memory.
 	oomCountFile string
 
-	mu             sync.Mutex
-	createdCount   int      // number in the name of the newest subgroup; guarded by mu
-	abandonedPaths []string // paths of subgroups that are no longer used but still had processes; guarded by mu
+	mu           sync.Mutex
+	createdCount int // number in the name of the newest subgroup; guarded by mu
+	// abandonedPaths lists the subgroups that are not used any more, but could not be removed yet; guarded by mu.
+	abandonedPaths []string
 }
 
-// supervisorName is the name of the subgroup for this process itself. Cgroups needs this subgroup, because
-// a group that has controllers for its subgroups must not contain processes.
+// supervisorName is the name of the subgroup for this process itself. The kernel allows a group to have
+// either processes or controllers for its subgroups, so this process may not stay in the group that it
+// divides.
 const supervisorName = "supervisor"
 
-// maxTasks is the default limit of tasks (processes and threads) of a command. It applies where a control
-// group can enforce it.
+// maxTasks is the limit of tasks (processes and threads) of a command that sets no such limit. A control
+// group enforces it.
 const maxTasks = 4096
 
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
-// Delegate=yes). If a controller cannot be enabled, NewCgroups returns both usable groups and an error that
-// names the controller.
+// Delegate=yes). If a controller cannot be enabled, NewCgroups returns an error that names it, and a usable
+// Cgroups without this controller.
 func NewCgroups() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
@@ -71,9 +73,8 @@ func NewCgroups() (*Cgroups, error) {
 	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, controllerErrs
 }
 
-// oomCountFileV1 returns the path of a file of this process's version 1 group. The file counts the
-// processes that the kernel killed because memory ran out. oomCountFileV1 returns "" if version 1 does not
-// manage the memory.
+// oomCountFileV1 returns the path of a file of this process's version 1 group, which counts the processes
+// that the kernel killed because memory ran out. It returns "" if version 1 does not manage the memory.
 func oomCountFileV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
@@ -108,8 +109,8 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
-// Chown makes an account the owner of the group, so that the account may create subgroups. It must be
-// called before this process switches to the account.
+// Chown gives the group to an account, so that the account may create subgroups. Call it before this process
+// switches to the account.
 func (c *Cgroups) Chown(uid, gid int) error {
 	const ownLimit = supervisorName + "/memory.max" // this file does not exist without a controller for memory
 	var errs error
@@ -123,8 +124,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errs
 }
 
-// LimitOwnMemory limits the memory of this process to a number of bytes. The memory of commands
-// does not count, because commands are in other groups. If LimitOwnMemory returns an error, no limit is set.
+// LimitOwnMemory limits the memory of this process, in bytes. The limit does not include commands, which are
+// in other groups. If LimitOwnMemory returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
@@ -139,23 +140,23 @@ type cgroup struct {
 	dirFD           int        // descriptor of its directory
 	eventsFD        int        // descriptor of cgroup.events
 	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
-	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together
-	limits          TreeLimits // the current limits; Tasks is never 0
+	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together, as cgroup version 1 does
+	limits          TreeLimits // the current limits; Tasks is never 0, because setLimits replaces 0 by maxTasks
 	missingLimits   []string   // names of the current limits that no controller enforces
 	// Values of the kernel's counters when they were last read. killCount counts processes that were killed
-	// because memory ran out. limitHitCount counts how often the group or a subgroup of it reached a memory
-	// limit. ownLimitHitCount counts only the limit of the group itself.
+	// because memory ran out. limitHitCount counts how often this group or one of its subgroups reached its
+	// memory limit. ownLimitHitCount counts this only for the group itself.
 	killCount, limitHitCount, ownLimitHitCount int64
 	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
 	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
-	// wasUsed means that an earlier command ran in the group. The file pids.peak cannot be reset, so its value
-	// may be that of the earlier command.
+	// wasUsed means that an earlier command ran in the group. Its peak of tasks may be higher than that of
+	// the next command, and the file pids.peak cannot be reset.
 	wasUsed bool
 }
 
-// newCgroup creates a group for a worker. Without a group, a worker finds the processes of a tree by their
-// process group, session and cookie.
+// newCgroup creates a group for a worker. If it fails, the worker has no group, and finds the processes of a
+// tree by their process group, session and cookie.
 func (c *Cgroups) newCgroup() (*cgroup, error) {
 	path, err := c.makeGroup()
 	if err != nil {
@@ -216,15 +217,16 @@ func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
-		c.limits = TreeLimits{-1, -1, -1} // the limits are unknown now, so setLimits sets all of them for the next command
+		// After an error, the group has unknown limits; setLimits then sets all limits for the next command.
+		c.limits = TreeLimits{-1, -1, -1}
 		return nil, err
 	}
 	c.limits, c.missingLimits = l, missingLimits
 	return missingLimits, nil
 }
 
-// makeGroup creates the directory of a new group. It skips the names of groups that an earlier runner has
-// left behind.
+// makeGroup creates the directory of a new group. Groups that an earlier runner has left behind may exist, so
+// it tries the next name until one is free.
 func (c *Cgroups) makeGroup() (path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +260,7 @@ func (c *Cgroups) Sweep() {
 	paths := c.abandonedPaths
 	c.abandonedPaths = nil
 	c.mu.Unlock()
-	// Do not hold the lock here, because workers wait for it.
+	// Do not hold the lock during the removal, because workers wait for the lock.
 	kept := slices.DeleteFunc(paths, func(path string) bool {
 		err := os.Remove(path)
 		return err == nil || errors.Is(err, fs.ErrNotExist)
@@ -275,7 +277,7 @@ func (c *cgroup) isEmpty() bool {
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and its subgroups, except the process with the given pid.
+// procs lists the living processes in the group and its subgroups, without the process exceptPID.
 func (c *cgroup) procs(exceptPID int) (list []procfs.Process) {
 	if c.isEmpty() {
 		return nil
@@ -313,14 +315,14 @@ func (c *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// oomKills says what the kernel did when memory ran out while a command ran.
+// oomKills reports which processes of a command the kernel killed because memory ran out.
 type oomKills struct {
 	processKilled   bool // the kernel killed a process of the command
 	ownLimitReached bool // the kernel killed processes because the command reached its own memory limit
 }
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
-// the killed process may belong to any command of this process.
+// these can be kills of any command of this runner.
 func (c *cgroup) takeOOMKills() (result oomKills) {
 	if c.memoryEventsFD < 0 {
 		return result
@@ -332,7 +334,7 @@ func (c *cgroup) takeOOMKills() (result oomKills) {
 		result.processKilled, c.killCount = true, kills
 	}
 	if reached := parseCounter(events, "oom "); reached > c.limitHitCount && !c.countsAllGroups {
-		c.limitHitCount = reached // a subgroup may have reached its limit, so also read memory.events.local
+		c.limitHitCount = reached // also counts subgroups, so read memory.events.local too
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
 			result.ownLimitReached, c.ownLimitHitCount = result.processKilled, localReached
@@ -341,7 +343,8 @@ func (c *cgroup) takeOOMKills() (result oomKills) {
 	return result
 }
 
-// parseCounter returns the number after a name in a file of the kernel; 0 if the name is missing.
+// parseCounter returns the number after a name in one of the kernel's counter files, or 0 if the name is
+// missing.
 func parseCounter(file []byte, name string) int64 {
 	for line := range strings.Lines(string(file)) {
 		if value, ok := strings.CutPrefix(line, name); ok {

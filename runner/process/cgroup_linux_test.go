@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A group has the limits of its current command, and gets new limits for the next command. Limits without a
-// controller are reported as missing, also for later commands with the same limits.
+// A control group has the limits of its current command. Limits that no controller enforces are reported as
+// missing for each command, even if the limits are the same as those of the command before.
 func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
@@ -72,9 +72,8 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	}
 }
 
-// An out-of-memory kill is reported as reaching the command's own limit only if the limit of the
-// command's group itself was reached. Otherwise, the machine or a group above or below it has run out
-// of memory.
+// An out-of-memory kill counts as reaching the command's own limit only if the command's group itself reached
+// its limit. Otherwise memory ran out in the whole machine, or in a group above or below.
 func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	dir := t.TempDir()
 	set := func(name, content string) {
@@ -133,7 +132,7 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	}
 }
 
-// LimitOwnMemory limits the memory of this process's own group. It returns an error if no controller can
+// LimitOwnMemory sets the limit on the group of this process. It returns an error if no controller can
 // enforce the limit.
 func TestLimitOwnMemory(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
@@ -201,8 +200,8 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 }
 
 // A command's leftover processes end with its control group, even if they changed their session and
-// environment. The worker's next command runs in another group, because newer kernels also kill
-// processes that start in a group after cgroup.kill.
+// environment. The worker's next command gets another group, because since Linux 6.15 a group in which
+// cgroup.kill was used also kills processes that enter it later.
 func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	groups := newTestCgroups(t)
 	// Create a group that an earlier runner seems to have left behind.
@@ -227,8 +226,8 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	}
 }
 
-// A command with a limit of tasks runs in a new group, so that the reported peak is its own. A command
-// without such a limit reuses the group of the command before it.
+// A command with a limit of tasks gets a new group, because the reported peak of tasks counts from the
+// creation of the group. A command without such a limit reuses the group of the command before it.
 func TestPeakTasksBelongToCommand(t *testing.T) {
 	groups := newTestCgroups(t)
 	w := NewWorker(groups)
@@ -261,9 +260,9 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 	}
 }
 
-// A command that may write to its control group can leave, remove or divide the group. The worker's next
-// command then gets a new group. If the program of that command is missing, it is reported as missing, not
-// as a shortage.
+// If a command that may write to its control group leaves, removes or divides the group, the worker's next
+// command gets a new group. A missing program is then still reported as missing, and not as a shortage of the
+// machine.
 func TestLostCgroupIsReplaced(t *testing.T) {
 	groups := newTestCgroups(t)
 	w := NewWorker(groups)

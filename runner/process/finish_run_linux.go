@@ -20,7 +20,7 @@ func (r *run) finish() {
 	}
 	forced := !r.termAt.IsZero()
 	if !forced {
-		r.resumeTree() // the tree may still be frozen by a pause, because no kill has resumed it
+		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
 	}
 	r.graceEndsAt = time.Now().Add(r.command.OutputGrace)
 	switch {
@@ -49,9 +49,9 @@ func (r *run) finish() {
 	}
 }
 
-// exceedsOwnPeak reports whether a command's memory peak is above the peak of this process. If not, the
-// command's peak is unknown: the kernel also counts the memory that a child shares with this process before its
-// exec (setmax_mm_hiwater_rss). So the reported peak of a command is never below that of this process.
+// exceedsOwnPeak reports whether a command's memory peak, in KiB, is above the peak of this process. If not,
+// the command's real peak is unknown: before its exec, a child shares this process's memory, and the kernel
+// counts that for the child (setmax_mm_hiwater_rss).
 func exceedsOwnPeak(peakKiB int64) bool {
 	var ownUsage unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &ownUsage) // this call cannot fail
@@ -96,15 +96,15 @@ func (r *run) reapMain() (usage unix.Rusage, ok bool) {
 }
 
 // endedBeforeExec reports whether a signal ended a child before the child executed its program. Call it
-// before the child is reaped.
+// before the child is reaped, because it reads /proc.
 func endedBeforeExec(pid int) bool {
 	p, ok := procfs.Stat(pid)
 	return ok && p.Flags&procfs.FlagForkNoExec != 0
 }
 
-// recordOutOfMemory records the kernel's out-of-memory kills in the result. It records whether the kernel
-// killed the main process, possibly before its program began, and whether the command had reached its own
-// limit.
+// recordOutOfMemory records in the result what the kernel's out-of-memory kills mean for this command:
+// whether its main process was killed, possibly before its program began, and whether the command had reached
+// its own limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
 	r.result.AtMemoryLimit = kills.ownLimitReached
 	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
@@ -116,7 +116,8 @@ func (r *run) recordOutOfMemory(kills oomKills) {
 	}
 }
 
-// notStartedReason returns the reason why the command's program never began.
+// notStartedReason returns the reason why the command's program never began. signal is the one that ended the
+// child.
 func (r *run) notStartedReason(signal unix.Signal) string {
 	limit := ExecTimeout
 	if r.limiter != nil {
@@ -130,8 +131,8 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		"kernel sent it, run: dmesg", r.command.Argv[0], queue.SignalText(int(signal)))
 }
 
-// isTreeGone reports whether all processes of the tree have ended. Call it after the end of the main process. With
-// control groups, isTreeGone also reaps orphans that have ended.
+// isTreeGone reports whether all processes of the tree have ended. Call it after the end of the main process.
+// If the run has a control group, isTreeGone also reaps ended orphans.
 func (r *run) isTreeGone() bool {
 	none := hasNoOrphans()
 	if r.worker.cgroup == nil {
@@ -149,23 +150,23 @@ func (r *run) remainingProcesses() []procfs.Process {
 	return r.worker.treeProcesses(r.pid, r.command.Cookie)
 }
 
-// mayHaveOrphans reports whether orphans may belong to this tree: the run has no control group, and its user has
-// orphans whose tree is unknown.
+// mayHaveOrphans reports whether an orphan may belong to this tree: the run has no control group, and a
+// process of its account has lost its parent and could not be assigned to a tree.
 func (r *run) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }
 
-// killRemaining kills the remaining processes of the tree. With a control group, it also reaches processes
-// that are being forked.
+// killRemaining kills the remaining processes of the tree. With a control group, it also kills processes that
+// are not in the list because they are just being forked.
 func (r *run) killRemaining(remaining []procfs.Process) {
 	if b := r.worker.cgroup; b == nil || !b.kill() {
 		killAll(remaining)
 	}
 }
 
-// readRemaining reads the output that is left in the pipes. A process outside the tree may have a pipe open
-// and print endlessly. So once the output grace period is over, readRemaining reads only what the pipes
-// contain at that moment.
+// readRemaining reads the output that is left in the pipes. After the output grace period, it reads only what
+// the pipes contain at that moment, because a process outside the tree may have a pipe open and print
+// endlessly.
 func (r *run) readRemaining() {
 	if !r.drainPipes(0) || time.Now().Before(r.graceEndsAt) {
 		return
@@ -181,8 +182,8 @@ func (r *run) readRemaining() {
 	}
 }
 
-// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4
-// KiB in the line discipline, and 8 KiB plus one write in the buffer before the line discipline.
+// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps up to 4
+// KiB in the line discipline. The buffer in front of the line discipline holds 8 KiB plus one write.
 const maxTerminalBytes = 32 << 10
 
 // maxPendingBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
@@ -199,12 +200,14 @@ func (r *run) maxPendingBytes() (unreadBytes [2]int) {
 	return unreadBytes
 }
 
-// endRemainingProcesses ends the leftover processes of the tree, if there are any. If afterKill is true, it
-// always searches for leftover processes. Otherwise it searches only if a pipe is still open or an orphan exists.
+// endRemainingProcesses ends the leftover processes of the tree. To save time, it searches for them only if
+// there is a hint that some exist: afterKill is true, a pipe is still open, or a process of the tree may be
+// alive.
 func (r *run) endRemainingProcesses(afterKill bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drainPipes(0)
-	if open && !afterKill { // a child that this process is just starting may have a copy of the pipe until its exec
+	// A child that this process is starting for another command may have a copy of the pipe until its exec.
+	if open && !afterKill {
 		open = r.drainPipes(min(maxExecTime, r.command.OutputGrace))
 	}
 	if open || afterKill || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
@@ -216,8 +219,8 @@ func (r *run) endRemainingProcesses(afterKill bool) {
 	}
 }
 
-// mayOwnOrphan reports whether any of the orphans may belong to this tree. Orphans of other accounts belong
-// to other commands.
+// mayOwnOrphan reports whether any of the orphans may belong to this tree, that is, runs under this command's
+// account.
 func (r *run) mayOwnOrphan(orphans []int) bool {
 	return slices.ContainsFunc(orphans, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
@@ -261,7 +264,7 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 	return false
 }
 
-// endLeftovers ends leftover processes. It lets them live on if the command allows background processes and
+// endLeftovers ends leftover processes, or lets them live on if the command allows background processes and
 // afterKill is false. Processes that have already received SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(afterKill bool) {
 	if r.command.AllowBackground && !afterKill {
@@ -329,11 +332,11 @@ func (r *run) spareTree() bool {
 // arePipesClosed reports whether both pipes are at end of file.
 func (r *run) arePipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the remaining processes of the tree have ended. It returns earlier when the given
-// function returns true or SIGKILL is due.
+// waitTree waits until the remaining processes of the tree have ended, shouldStop returns true, or SIGKILL is
+// due.
 func (r *run) waitTree(shouldStop func() bool) {
-	// unsureSince is the time since which no remaining process is known to belong to this tree: all of them
-	// may belong to other trees. It is zero while some process certainly belongs to this tree.
+	// unsureSince is the time since which all remaining processes may belong to other trees. It is zero while
+	// at least one process certainly belongs to this tree.
 	var unsureSince time.Time
 	for time.Now().Before(r.killDueTime()) && !shouldStop() {
 		reapOrphans()
@@ -358,7 +361,7 @@ func (r *run) waitTree(shouldStop func() bool) {
 	}
 }
 
-// awaitProcessEnd reads the output of the tree until the process p has ended, the given function returns true, or
+// awaitProcessEnd reads the output of the tree until the process p has ended, shouldStop returns true, or
 // SIGKILL is due.
 func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// drainTimeout limits how long the output pipes are read after the tree has ended. If a pipe is still open
-// after this time, a program outside the tree has it open.
+// drainTimeout limits how long the output pipes are read after the tree has ended. A pipe that is still open
+// after this time is held open by a program outside the tree.
 const drainTimeout = time.Second
 
 // finish completes the run after the main process has ended. It reads the rest of the output and ends
@@ -24,7 +24,7 @@ func (r *run) finish() {
 	forced := !r.termAt.IsZero()
 	r.graceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
 	if !forced {
-		r.resumeTree() // the tree may still be frozen by a pause, because no kill has resumed it
+		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
 		r.drainPipes(r.graceEndsAt)
 	}
 	if !r.command.AllowBackground || forced {
@@ -47,7 +47,7 @@ func (r *run) finish() {
 	}
 	r.tree.readMessages()
 	r.result.OutOfMemory = r.tree.memoryWasRefused && code != 0 && !forced
-	r.result.AtMemoryLimit = r.result.OutOfMemory // the job object reports only the command's own limit
+	r.result.AtMemoryLimit = r.result.OutOfMemory // a job object refuses memory only at the command's own limit
 	r.result.SessionWasEnding = code != 0 && !forced && r.worker.systemCalls.isSessionEnding()
 	r.result.CPU, r.result.PeakRSSBytes = r.tree.usage()
 }
@@ -83,8 +83,8 @@ func (r *run) spareTree() {
 	r.result.HasBackground = true
 }
 
-// waitTree waits until the remaining processes of the tree have ended or must be ended. A Kill after waitTree
-// has returned has no effect.
+// waitTree waits until the remaining processes of the tree have ended, or until they must be ended. Once it
+// has returned, a call of Kill has no effect on them.
 func (r *run) waitTree() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOtherProcesses()
@@ -102,8 +102,8 @@ func (r *run) waitTree() {
 	r.worker.markEnded()
 }
 
-// endLeftovers ends leftover processes. They get no further grace period if CTRL_BREAK was sent to the
-// tree.
+// endLeftovers ends leftover processes. If the tree has already received CTRL_BREAK, they get no second grace
+// period.
 func (r *run) endLeftovers(afterKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -127,9 +127,9 @@ func (r *run) endLeftovers(afterKill bool) {
 	}
 }
 
-// recordStuckProcesses records in the result that processes survive the end of their job object. Such
-// processes wait in the kernel for a disk or a server that does not answer. firstPID is the pid of one
-// of them.
+// recordStuckProcesses records in the result that processes are still alive after their job object was ended.
+// They wait in the kernel, for example for a disk or a server that does not respond. firstPID is the pid of
+// one of them.
 func (r *run) recordStuckProcesses(stuckCount int, firstPID uint32) {
 	r.result.StuckPID = int(firstPID)
 	r.result.Error = fmt.Sprintf(
@@ -151,7 +151,8 @@ func (r *run) recordStuckMain(t *tree) {
 	r.recordStuckProcesses(1+count, t.pid)
 }
 
-// isStuck reports whether processes still exist that the last Run could not end.
+// isStuck reports whether processes of the worker's last command are still alive because they could not be
+// ended.
 func (w *Worker) isStuck() bool {
 	if w.stuckTree != nil && !w.stuckTree.hasEnded() {
 		return true
@@ -170,10 +171,11 @@ func (w *Worker) closeStuckTree() {
 // utf8CodePage is the code page of UTF-8.
 const utf8CodePage = 65001
 
-// Prepare prepares this process for running commands. Windows shows no dialog when a command crashes or
-// needs a disk. Commands do not inherit this process's standard handles. CTRL_BREAK reaches only commands
-// that share a console with this process, so this process must be started with one. Console events that are
-// meant for commands do not end this process. Commands print UTF-8 to the console.
+// Prepare prepares this process for running commands. From then on, Windows shows no dialog when a command
+// crashes or needs a disk, commands do not inherit this process's standard handles, and a command's output to
+// the console is UTF-8. Console events that are meant for commands do not end this process. CTRL_BREAK
+// reaches only commands that share a console with this process, so this process must have been started with a
+// console.
 func Prepare() error {
 	const errorMode = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(errorMode | windows.SetErrorMode(errorMode)) // SetErrorMode returns the previous mode
@@ -188,8 +190,8 @@ func Prepare() error {
 	return nil
 }
 
-// ignoreConsoleEvent handles console events that are not for this process, so that Go's runtime
-// does not react to them.
+// ignoreConsoleEvent receives console events before Go's runtime. It stops those that are not for this
+// process.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
@@ -199,8 +201,8 @@ var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 })
 
 // isForRunner reports whether a console event is for this process, not for its commands. CTRL_C and
-// CTRL_BREAK are for the commands. The log-off of a user is for this process. But if this process is a
-// service (session 0), it ignores the log-off, because a service gets this event for every user.
+// CTRL_BREAK are for the commands. The log-off of a user is for this process, unless this process is a
+// service (session 0): a service gets this event whenever any user logs off.
 func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
@@ -218,11 +220,10 @@ func Enforcements(*Cgroups) []queue.Enforcement {
 	}
 }
 
-// EndTrees ends processes that a dead runner's commands have left alive. It finds their trees by the cookies,
-// because the name of a job object contains the cookie. found contains one process of each tree that exists.
-// stuck contains one process of each tree that is still alive when the given time is over. Windows normally
-// ends the trees together with the runner. So EndTrees finds only trees whose job object another process has
-// opened.
+// EndTrees ends process trees of a dead runner's commands. Windows normally ends them together with the
+// runner. They survive only if another process has opened their job object. EndTrees opens a tree by its
+// cookie, which is part of the name of its job object. found contains one process of each tree that exists.
+// stuck contains one process of each tree that is still alive after the timeout.
 func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(timeout)
 	for _, cookie := range d.Cookies {
@@ -250,8 +251,8 @@ func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	return found, stuck
 }
 
-// openTree opens the tree with a cookie. This succeeds only if another process has opened the tree's job
-// object.
+// openTree opens the tree with a cookie. Only a tree whose job object is open in another process still
+// exists.
 func openTree(cookie string) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {
@@ -271,8 +272,8 @@ func OwnStartTicks() int64 {
 	return filetimeTicks(created)
 }
 
-// BootID returns an identifier of the current boot of this machine: the boot time, corrected for later
-// changes of the clock.
+// BootID returns an identifier of the current boot of this machine: the boot time, without the effect of
+// later changes of the clock.
 func BootID() (string, error) {
 	var timeOfDay struct {
 		boot, now, zone  int64

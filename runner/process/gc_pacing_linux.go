@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way until
+// A garbage collection stops all goroutines for a moment. To do so, it waits for each fork under way until
 // the child has executed its program. So a user whose program hangs at its start could stop the jobs of all
-// users. To prevent this, workers collect garbage themselves, between commands, while no fork is under way.
-// They collect at the heap sizes at which the runtime normally does. The runtime's own collections start
-// only at larger heap sizes. See docs/decisions/0052.
+// users. Therefore, the workers start the collections themselves, between two commands, while no fork is
+// under way. They collect at the heap sizes at which the Go runtime normally would. The runtime's own
+// collections start only at larger sizes. See docs/decisions/0052.
 const (
 	minHeapBytes     = 8 << 20 // size of all objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
 	// minMemoryLimit is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
-	// the live objects if that is more.
+	// the live objects, but not less than this.
 	minMemoryLimit    = 48 << 20
 	heapCheckInterval = 16                   // number of commands between two checks of the heap size
 	maxForkWait       = 5 * time.Millisecond // how long a collection waits for the forks under way
@@ -27,15 +27,15 @@ const (
 	heapLiveMetric    = "/gc/heap/live:bytes"
 )
 
-// collector is the state of the garbage collections by workers. takeOverGarbageCollection enables them before the
-// first command.
+// collector is the state of the garbage collections that workers start. takeOverGarbageCollection enables
+// them before the first command.
 var collector struct {
 	enabled    bool         // workers collect garbage
 	endedCount atomic.Int64 // number of commands that have ended
 }
 
-// takeOverGarbageCollection makes workers collect garbage, by collectGarbageIfDue, and raises the heap sizes at
-// which the runtime collects.
+// takeOverGarbageCollection makes the workers collect garbage (see collectGarbageIfDue), and raises the heap
+// sizes at which the runtime itself collects.
 func takeOverGarbageCollection() {
 	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
@@ -57,8 +57,8 @@ func collectGarbageIfDue() {
 	debug.SetMemoryLimit(int64(max(minMemoryLimit, 2*live)))
 }
 
-// heapSizes returns the size of all objects on the heap, and of those that survived the last
-// collection, in bytes.
+// heapSizes returns the size of all objects on the heap, and the size of the objects that survived the last
+// collection, both in bytes.
 func heapSizes() (objectBytes, liveBytes uint64) {
 	samples := [...]metrics.Sample{{Name: heapObjectsMetric}, {Name: heapLiveMetric}}
 	metrics.Read(samples[:])

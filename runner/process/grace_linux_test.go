@@ -15,19 +15,19 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// slowCleanup is a shell script that needs longer than the output grace period to end after SIGTERM.
+// slowCleanup is a shell script that cleans up after SIGTERM for longer than the output grace period.
 const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
 
-// A tree that is being ended has the whole grace period, even if its main process has already ended. The
-// run is over when the last process of the tree has ended.
+// If a tree is ended, its leftover processes have the whole grace period, even after the main process has
+// ended. The run ends when the last of them has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	t.Run("by cookie", func(t *testing.T) { testTreeOutlivesMainProcess(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testTreeOutlivesMainProcess(t, newTestCgroups(t)) })
 }
 
-// testTreeOutlivesMainProcess tests trees in control groups or, if groups is nil, trees that are found by
-// their cookie.
+// testTreeOutlivesMainProcess runs the test with control groups or, if groups is nil, without. Without them,
+// the processes of a tree are found by their cookie.
 func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	child := "sh -c '" + slowCleanup + "'"
@@ -83,14 +83,14 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A process that ignores SIGTERM is ended after the grace period, even if the main process has ended
-// long before. The result counts it as a leftover.
+// A leftover process that ignores SIGTERM is killed after the grace period, even if the main process has
+// ended long before. The result counts this process as a leftover.
 func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { testGraceEnds(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testGraceEnds(t, newTestCgroups(t)) })
 }
 
-// testGraceEnds tests trees in control groups or, if groups is nil, trees that are found by their cookie.
+// testGraceEnds runs the test with control groups or, if groups is nil, without.
 func testGraceEnds(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
@@ -133,8 +133,8 @@ func testGraceEnds(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A kill at the moment when the main process ends applies to the leftover processes. They get the grace
-// period, even if AllowBackground would have let them live on without the kill.
+// If a command is killed at the moment when its main process ends, its leftover processes are ended too. They
+// get the grace period, and do not live on even if AllowBackground is set.
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -155,8 +155,8 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	}
 }
 
-// A process that cannot be assigned to a tree delays the end of a killed command only briefly. The run does
-// not last for the whole grace period, even if this process has the command's output open.
+// A killed command ends soon, even if some other process, of which no tree is known, has the command's output
+// open. The run does not wait for this process for the whole grace period.
 func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -185,9 +185,9 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	}
 }
 
-// All output that a command prints before its end is kept, no matter how late it is read. The output grace
-// period limits only what other processes print afterwards. In this test, the worker reads nothing until
-// the command has ended, and the grace period is zero.
+// All output that a command prints before its end is kept, no matter how late the worker reads it. The output
+// grace period limits only what other processes print later. In this test, the grace period is zero, and the
+// worker reads nothing until the command has ended.
 func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 	setSubreaper(t)
 	for _, row := range []struct {

@@ -25,9 +25,9 @@ func setSubreaper(t *testing.T) {
 	t.Cleanup(func() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
 }
 
-// allowHangingStarts turns off garbage collection until the test ends, and lets more goroutines run at
-// the same time. A collection would wait for programs whose start hangs, and every start occupies a
-// thread.
+// allowHangingStarts prepares this process for starts that hang, until the test ends. It turns garbage
+// collection off, because a collection would wait for these starts. Each start occupies a thread, so more
+// threads may run Go code.
 func allowHangingStarts(t *testing.T) {
 	percent, procs := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
 	t.Cleanup(func() {
@@ -72,9 +72,9 @@ func startingChildren(t *testing.T) (pids []int) {
 	return pids
 }
 
-// While the start of a program hangs, because a user holds a lease on its file, other commands start
-// and end without delay. This includes commands that leave an orphan and commands that end while an
-// orphan exists.
+// While the start of one program hangs, other commands start and end without delay, also if they leave an
+// orphan or end while an orphan exists. The start hangs because a user holds a lease (fcntl(2)) on the
+// program's file.
 func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	allowHangingStarts(t)
 	setSubreaper(t)
@@ -137,8 +137,8 @@ func killStartingChildren(t *testing.T) {
 	}
 }
 
-// If the start of a program takes too long, the watchdog ends the process. If the program's user ends the
-// process earlier, the result is the same: the start failed with exit code 126, and no signal is reported.
+// If the start of a program takes too long, the watchdog kills the process. The result is exit code 126
+// without a signal. It is the same if the program's user kills the process first.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	allowHangingStarts(t)
 	path := copyWithFileLease(t, "/bin/true")
@@ -174,7 +174,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 }
 
-// If a command whose start hangs is killed, the result has the cause that was passed to the kill.
+// If a command is killed while its start hangs, the result has the cause that was passed to the kill.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// systemCalls contains the system calls that tests can replace. Some systems, such as Wine, do not support
-// all of them. See docs/decisions/0089.
+// systemCalls contains the system calls that tests can replace. The tests replace calls that some systems,
+// such as Wine, do not support. See docs/decisions/0089.
 type systemCalls struct {
 	createProcess func(path, commandLine *uint16, processAttributes, threadAttributes *windows.SecurityAttributes,
 		inheritHandles bool, flags uint32, env, dir *uint16, startupInfo *windows.StartupInfo,
@@ -108,16 +108,16 @@ const (
 	cpuRateHardCap      = 0x4
 	fullCPURate         = 10_000 // CPU rate of a job object that may use all processors of the machine
 	killedExitCode      = 1      // exit code of the processes that this process ends
-	initialPIDRoom      = 64     // number of processes for which the first query of tree.pids has room
+	initialPIDRoom      = 64     // number of pids for which tree.pids has room in its first query
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
 	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
 )
 
-// tree is the process tree of a command. It is a job object, which its processes cannot leave. The name of
-// the job object contains the command's cookie. When the last handle of the job object is closed, for
-// example because this process ends, Windows ends all processes in it.
+// tree is the process tree of a command: a Windows job object, which its processes cannot leave. The name of
+// the job object contains the command's cookie. When the last handle of the job object is closed, for example
+// because this process ends, Windows ends all processes in it.
 type tree struct {
 	systemCalls      *systemCalls
 	limits           windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
@@ -173,8 +173,8 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 	return t, nil
 }
 
-// nameTakenError means that another process already uses the name that a command's job object needs. This
-// is not the command's fault.
+// nameTakenError means that another process already uses the name of the job object that a command needs. The
+// command itself is not the cause.
 type nameTakenError struct{ error }
 
 // applyLimits sets a command's limits.
@@ -200,7 +200,7 @@ func (t *tree) applyLimits(l TreeLimits) (err error) {
 	return err
 }
 
-// setNice sets the priority class of all processes of the tree: the class that is nearest to a Unix nice
+// setNice sets the priority class of all processes of the tree, to the class that is nearest to a Unix nice
 // value.
 func (t *tree) setNice(nice int) error {
 	class := uint32(windows.HIGH_PRIORITY_CLASS)
@@ -234,13 +234,13 @@ func (t *tree) watchMemoryLimit() (err error) {
 		unsafe.Sizeof(to))
 }
 
-// readMessages reads the kernel's messages about the tree. It must be called from time to time so that
-// messages do not accumulate: the kernel also sends one for the start and the end of every process.
+// readMessages reads the kernel's messages about the tree. The kernel sends one for the start and the end of
+// every process too, so readMessages must be called repeatedly.
 func (t *tree) readMessages() {
 	if t.messagePort == 0 {
 		return
 	}
-	for range 1 << 16 { // new messages may arrive as fast as they are read
+	for range 1 << 16 { // bounded, because new messages may arrive as fast as this loop reads them
 		message, ok := t.systemCalls.nextJobMessage(t.messagePort)
 		if !ok {
 			return
@@ -259,7 +259,7 @@ func (t *tree) spare() error {
 }
 
 // countOtherProcesses returns the number of living processes of the tree except the main process, and the pid
-// of the first one.
+// of one of them.
 func (t *tree) countOtherProcesses() (count int, firstPID uint32) {
 	// The handle of the main process is open, so its pid cannot be reused.
 	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })

@@ -42,7 +42,8 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 }
 
-// If another process has opened a dead runner's job object, EndTrees finds the tree by its cookie and ends it.
+// If another process has opened the job object of a tree, the tree survives its runner. EndTrees finds the
+// tree by its cookie and ends it.
 func TestEndTrees(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")
@@ -149,7 +150,7 @@ func fakeSystemCalls(refusedClass uint32) (sys systemCalls, calls *[]string) {
 	return sys, calls
 }
 
-// Before a command starts, its limits are set for its whole tree together.
+// The limits of a command apply to its whole process tree, and are set before the command starts.
 func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -225,8 +226,8 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 	}
 }
 
-// If the system refuses memory to a command and the command then fails, the result has OutOfMemory set. If
-// the command succeeds, or has reached no limit, OutOfMemory is not set.
+// If the system refuses memory to a command at its limit and the command then fails, the result has
+// OutOfMemory set. OutOfMemory is not set if the command succeeds, or reaches no limit.
 func TestOutOfMemoryIsReported(t *testing.T) {
 	for _, c := range []struct {
 		code     string

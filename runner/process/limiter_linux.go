@@ -21,19 +21,20 @@ import (
 // limiterArgs. The limiter sets the limits with the rights of the command's account, and then executes the
 // command's program in the same process. Commands without such limits start directly.
 //
-// The runner passes the limiter an order in a memory file: the limits, the program, its arguments and its
-// environment. The limiter sets all limits except memory, reports stepReady and waits. The runner sets the
-// limits of the control group and answers with one byte. The limiter then sets the memory limit and
-// executes the program. If a step fails, the limiter reports the step and its error, and exits.
+// The runner passes an order to the limiter, in a memory file: the limits, the program, its arguments and its
+// environment. The limiter first sets all limits except memory. It reports stepReady and waits, while the
+// runner sets the limits of the control group. After the runner's reply of one byte, the limiter sets the
+// memory limit and executes the program. If a step fails, the limiter reports the step and its error, and
+// exits.
 
 // limiterArgs are the arguments that make this program a limiter. They are visible in ps. See
 // docs/decisions/0042.
 var limiterArgs = []string{"queuectl", "runner", "exec"}
 
-// limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and an ended
-// process keeps its last name. So the name shows whether the limiter has executed the command's program.
-// The rest of the name is random, so a program cannot take the name of its limiter. A process name has at
-// most 15 bytes.
+// limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and a process keeps
+// its name after its end. So the name shows whether the process ended as a limiter or as the command's
+// program. The rest of the name is random, so that a program cannot take the name of its limiter. A process
+// name has at most 15 bytes.
 const limiterPrefix = "queuectl:"
 
 // newLimiterName returns a random process name for a limiter.
@@ -55,15 +56,15 @@ const (
 	stepExec            = 's'
 )
 
-// limiterReport is a limiter's report about its last step. A step other than stepReady has failed with the
-// error number errno, which fits into a byte.
+// limiterReport is a limiter's report about its last step. If the step is not stepReady, it has failed with
+// this error number, which fits into a byte.
 type limiterReport struct{ step, errno byte }
 
 // reportBytes is the size of a limiterReport, in bytes.
 const reportBytes = 2
 
-// orderHead is the start of an order: the limits and the number of arguments. Its bytes are copied unchanged
-// from memory, because the runner and the limiter run the same program.
+// orderHead is the start of an order: the limits and the number of arguments. Its bytes in memory are the
+// encoding, because the runner and the limiter are the same program.
 type orderHead struct {
 	nice, maxOpenFiles int64 // 0 means that the command sets no such limit
 	addressSpaceBytes  int64 // limit of the address space, in bytes; 0 means no limit
@@ -80,7 +81,7 @@ func encodeOrder(head orderHead, limiterName, path string, argv, env []string) [
 	return append(order, strings.Join(texts, "\x00")+"\x00"...)
 }
 
-// decodedOrder is an order in the form that the kernel needs: with pointers to texts that end with NUL.
+// decodedOrder is an order in the form that execve(2) needs: pointers to texts that end with NUL.
 type decodedOrder struct {
 	orderHead
 	limiterName, path *byte
@@ -98,7 +99,7 @@ func decodeOrder(b []byte) (order decodedOrder, err error) {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&order.orderHead)), headBytes), b)
 	texts := bytes.SplitAfter(b[headBytes:], []byte{0})
-	texts = texts[:len(texts)-1] // the last entry is empty: it follows the last NUL
+	texts = texts[:len(texts)-1] // the text after the last NUL is empty
 	if order.argCount < 1 || order.argCount > int64(len(texts)-2) {
 		return order, errInvalidOrder
 	}
@@ -120,8 +121,8 @@ func RunIfLimiter() {
 	if !slices.Equal(os.Args, limiterArgs) {
 		return
 	}
-	// Stay on one thread, because nice and no_new_privs are attributes of a thread. Execve keeps the attributes of
-	// the thread that calls it.
+	// Stay on one thread: nice and no_new_privs are attributes of a thread, and execve keeps those of the
+	// thread that calls it.
 	runtime.LockOSThread()
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(reportFD)
@@ -144,8 +145,8 @@ func readOrder() (order decodedOrder, err error) {
 		return order, errInvalidOrder
 	}
 	b := make([]byte, info.Size)
-	// Do not use an os.File: its finalizer could close the descriptor number after another file has got this
-	// number.
+	// Do not use an os.File: its finalizer would close the descriptor, whose number another file may have by
+	// then.
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
@@ -156,8 +157,8 @@ func readOrder() (order decodedOrder, err error) {
 	return decodeOrder(b)
 }
 
-// maxOrderBytes is the maximum size of an order, in bytes. The kernel's limit for the arguments and
-// environment of a program is lower.
+// maxOrderBytes is the maximum size of an order, in bytes. The kernel allows less than this for the arguments
+// and the environment of a program.
 const maxOrderBytes = 8 << 20
 
 // limitAndExec sets the limits and executes the program. It sets the memory limit last, because the other
@@ -165,7 +166,7 @@ const maxOrderBytes = 8 << 20
 func (o *decodedOrder) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(o.maxOpenFiles), Max: uint64(o.maxOpenFiles)}
-	if o.maxOpenFiles == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
+	if o.maxOpenFiles == 0 { // the Go runtime has raised the soft limit, so lower it again
 		exitOnError(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softFileLimit, files.Max)
 	}
@@ -210,8 +211,8 @@ func (o *decodedOrder) exec() syscall.Errno {
 	return failed
 }
 
-// needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. It decides as
-// run.needsShell does, but uses only system calls.
+// needsShell reports whether /bin/sh must run the program, because the kernel cannot execute it. It decides
+// like run.needsShell, but uses only system calls.
 func (o *decodedOrder) needsShell() bool {
 	var head [scriptHeadBytes]byte
 	at := unix.AT_FDCWD
@@ -233,7 +234,7 @@ func execve(path *byte, argv, env []*byte) (errno syscall.Errno) {
 		if errno != unix.ETXTBSY || retries == maxBusyRetries {
 			return errno
 		}
-		// Wait for 1 ms, as forkExec does.
+		// Wait for 1 ms.
 		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
 	}
 }

@@ -23,8 +23,8 @@ func runLimited(t *testing.T, c *Command) (Result, string) {
 	return r, strings.TrimSpace(c.output(t))
 }
 
-// A command's limits apply from its first instruction. The limiter changes nothing else: the process,
-// arguments, environment, directory, umask, input and descriptors are the same as without it.
+// A command's limits apply from its first instruction. Everything else is the same as without limits: the
+// process, its arguments, environment, directory, umask, input and descriptors.
 func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	hard := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
@@ -58,7 +58,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nice := 20 - priority // the system call returns the nice value in this form
+	nice := 20 - priority // the system call returns 20 minus the nice value
 	for _, c := range []struct {
 		set  func(*Command)
 		want string
@@ -86,7 +86,7 @@ func TestNoNewPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // only root can create a program that belongs to another account
 	}
-	dir, err := os.MkdirTemp("", "") // unlike t.TempDir, this directory can be opened to other accounts
+	dir, err := os.MkdirTemp("", "") // unlike t.TempDir, below a directory that other accounts can enter
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +109,8 @@ func TestNoNewPrivileges(t *testing.T) {
 	}
 }
 
-// If a program cannot start, the error is the same with and without limits. If the kernel refuses a limit,
-// the error names the job field of the limit.
+// If a program cannot start, the error is the same with and without limits. If the kernel refuses to set a
+// limit, the error names the job setting of this limit.
 func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -141,7 +141,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // root itself may exceed the limits, so this part runs as another account
+	if os.Geteuid() == 0 { // root may exceed the limits, so this part runs as another account
 		for field, set := range map[string]func(*Command){
 			"nice":   func(c *Command) { c.Nice = -5 },
 			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
@@ -163,8 +163,8 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// If a limiter is killed or hangs before it has executed its program, the result has HungStart set. A
-// damaged order is rejected.
+// If a limiter is killed or hangs before it has executed the command's program, the result has HungStart set.
+// If its order is damaged, the limiter refuses it.
 func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, copyWithFileLease(t, "/bin/true"))
 	c.Limits.MemoryBytes = 1 << 30
@@ -194,8 +194,8 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	}
 }
 
-// If a signal ends a program that has the process name of a limiter, the result does not have HungStart
-// set.
+// A program may have a process name like that of a limiter. If a signal ends such a program, the result does
+// not have HungStart set.
 func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)

@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// limiterTimeout limits the time from the start of a limiter to its exec of the command's program. The time
-// may be long, because only the command's worker waits for the limiter. A limiter may need long on a busy
-// processor, because its nice value is already set.
+// limiterTimeout limits the time from the start of a limiter until it executes the command's program. The
+// limiter's nice value is already set, so on a busy processor it may need long. Only the command's worker
+// waits for it.
 const limiterTimeout = 10 * time.Second
 
 // limiterProcess is the state that this process keeps about the limiter of a command. A limiter is a child
@@ -43,8 +43,8 @@ func (c *Command) needsLimiter(missingLimits []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
 }
 
-// newLimiter creates the resources for a limiter. It also removes the limits of the control group until the
-// limiter is ready, because they must not apply to the limiter itself.
+// newLimiter creates the resources for a limiter. The limits of the control group must not apply to the
+// limiter itself, so newLimiter removes them. readLimiterReport sets them when the limiter is ready.
 func (r *run) newLimiter(path string, env, missingLimits []string) (l *limiterProcess, err error) {
 	l = &limiterProcess{socketFD: -1, orderFileFD: -1, limiterSocketFD: -1, name: newLimiterName()}
 	defer func() {
@@ -73,8 +73,8 @@ func (r *run) newLimiter(path string, env, missingLimits []string) (l *limiterPr
 	return l, err
 }
 
-// createMemoryFile creates a memory file (memfd) with the given content. Only this account can open the
-// file. The first read starts at its beginning.
+// createMemoryFile creates a memory file (memfd) with the given content, which is read from the
+// beginning. Only this account can open the file.
 func createMemoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
@@ -93,8 +93,8 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 	return fd, nil
 }
 
-// procAttr returns the attributes for the start of the limiter. It derives them from the attributes for the
-// command.
+// procAttr returns the attributes for the start of the limiter: those for the command, with two more
+// descriptors and with the cookie as the only variable.
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
@@ -115,7 +115,7 @@ func (l *limiterProcess) close() {
 // yet.
 func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
 
-// endSlowLimiter ends a command whose limiter does not execute the program in time.
+// endSlowLimiter kills a command whose limiter does not execute the program in time.
 func (r *run) endSlowLimiter() {
 	if r.isLimiterStarting() && !r.limiter.hung && r.runTime() >= r.worker.limiterTimeout {
 		r.limiter.hung, r.killAt = true, time.Now()
@@ -130,9 +130,9 @@ func (r *run) limiterFD() int32 {
 	return int32(r.limiter.socketFD)
 }
 
-// readLimiterReport handles a report of the limiter. When the limiter is ready, readLimiterReport sets the limits
-// of the control group and lets the limiter continue. It kills a limiter that failed, or that closed
-// the socket before it was ready.
+// readLimiterReport handles a report of the limiter. If the limiter is ready, readLimiterReport sets the
+// limits of the control group and lets the limiter continue. If the limiter has failed, or has closed the
+// socket before it was ready, readLimiterReport kills it.
 func (r *run) readLimiterReport() {
 	l := r.limiter
 	var b [reportBytes]byte
@@ -143,22 +143,23 @@ func (r *run) readLimiterReport() {
 	if n == reportBytes && b[0] == stepReady && !l.ready {
 		l.ready = true
 		if _, l.cgroupError = r.setCgroupLimits(); l.cgroupError == nil {
-			unix.Write(l.socketFD, []byte{1}) // if the limiter has ended, the pidfd shows that
+			// If the limiter has ended, the write fails, and the pidfd reports the end.
+			unix.Write(l.socketFD, []byte{1})
 			return
 		}
 	} else if n == reportBytes {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
-	// Send SIGKILL, because a signal may have stopped the limiter. A stopped limiter would not exit by itself, and
-	// its worker would wait indefinitely.
+	// Kill the limiter instead of waiting for its exit: if a signal has stopped the limiter, it does not
+	// exit, and its worker would wait indefinitely.
 	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// hasExecuted reports whether an ended process that is not reaped yet had executed the command's program. It
-// returns true if the command has no limiter.
+// hasExecuted reports whether a process that has ended, but is not reaped yet, had executed the command's
+// program. Without a limiter, it returns true.
 func (l *limiterProcess) hasExecuted(pid int) bool {
 	if l == nil {
 		return true
@@ -183,17 +184,17 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // the limiter could not report why it failed
 		r.result.ExitCode = int64(status.ExitStatus())
-	case r.command.RunAs == nil: // the Go runtime got no thread or no memory
+	case r.command.RunAs == nil: // the Go runtime of the limiter got no thread or no memory
 		r.recordStartFailure(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
 			"exit code %d, probably because the machine has too little memory or too many processes", status.ExitStatus())})
-	default: // the job's account can cause this error itself
+	default: // the cause may be a limit of the job's account
 		r.recordStartFailure(fmt.Errorf("the helper process that sets the job's limits ended with exit code %d; check the "+
 			"limits of processes and memory of the job's account", status.ExitStatus()))
 	}
 }
 
-// limiterError turns a limiter's report into an error for users. It does not mark the error as lasting,
-// because the system may allow a refused limit later.
+// limiterError turns a limiter's report into an error for users. The error is not marked as permanent,
+// because the system may later allow a limit that it refuses now.
 func (r *run) limiterError(report limiterReport) error {
 	errno := syscall.Errno(report.errno)
 	field, err := "", error(errno)
@@ -220,8 +221,8 @@ func (r *run) limiterError(report limiterReport) error {
 	return &fieldError{field, err, false}
 }
 
-// niceMechanism describes, for users, how a nice value takes effect. If the kernel schedules each session
-// as one group, nice has an effect only among the processes of one session.
+// niceMechanism describes, for users, how a nice value takes effect. If the kernel groups processes by
+// session (autogroup), nice only has an effect between processes of the same session.
 func niceMechanism() string {
 	const mechanism = "the kernel's scheduler"
 	if hasAutogroups() {

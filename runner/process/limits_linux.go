@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpaceBytes is how much address space a process that runs commands needs beyond what it uses at its
-// start. It is enough for the threads and memory of a few hundred workers.
+// spareSpaceBytes is how much more address space than at its start a process that runs commands may need. It
+// is enough for the threads and memory of a few hundred workers.
 const spareSpaceBytes = 256 << 20
 
-// hardLimit returns the hard limit of a resource (getrlimit(2)), which this process passes on to its
-// commands.
+// hardLimit returns this process's hard limit of a resource (getrlimit(2)). Commands inherit it.
 func hardLimit(resource int) uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil {
@@ -24,8 +23,8 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// inheritedLimit is a resource limit that commands inherit from this process, with the error or the signal
-// that shows that a command has reached it.
+// inheritedLimit is a resource limit that commands inherit from this process. errno or signal shows that a
+// command has reached the limit.
 type inheritedLimit struct {
 	errno       unix.Errno  // error that the limit may cause at the start of a command; 0 if none
 	signal      unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
@@ -48,8 +47,8 @@ var startLimits = []inheritedLimit{
 	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
-// limitHint returns a text that names the limit that may have caused err, and says how to raise it. The
-// text begins with a semicolon. limitHint returns "" if no limit can be the cause.
+// limitHint returns a text about the limit that may have caused err, and how to raise it. The text begins
+// with a semicolon. It is "" if no limit can be the cause.
 func limitHint(err error) string {
 	for _, l := range startLimits {
 		if hard := hardLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
@@ -59,16 +58,16 @@ func limitHint(err error) string {
 	return ""
 }
 
-// limitSignals lists the limits for which the kernel ends a command with a signal.
+// limitSignals lists the limits at which the kernel ends a command with a signal.
 var limitSignals = []inheritedLimit{
 	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGKILL, atHardLimit: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text, like limitHint, about the limit for which a signal has ended a command. It
-// returns "" if the command did not inherit this limit unchanged from this process. It also returns "" for a
-// limit of CPU time that the command did not use up. Call it before the command is reaped.
+// limitSignalHint returns a text, in the form of limitHint, about the inherited limit for which a signal has
+// ended a command. It returns "" if the command has changed this limit, or has used less CPU time than the
+// limit of CPU time. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for _, s := range limitSignals {
 		var ownLimit, commandLimit unix.Rlimit
@@ -91,11 +90,11 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 	return ""
 }
 
-// cpuSeconds returns the CPU time of a process, on the clock that the kernel compares with RLIMIT_CPU.
-// It returns 0 if the process does not exist.
+// cpuSeconds returns the CPU time of a process in seconds, as the kernel counts it for RLIMIT_CPU. It returns
+// 0 if the process does not exist.
 func cpuSeconds(pid int) uint64 {
-	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. That file also defines the clock ids of
-	// processes.
+	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. The clock id of a process is computed as
+	// defined there.
 	const cpuClockProf = 0
 	var cpuTime unix.Timespec
 	if unix.ClockGettime(int32(^pid)<<3|cpuClockProf, &cpuTime) != nil {
@@ -104,8 +103,8 @@ func cpuSeconds(pid int) uint64 {
 	return uint64(cpuTime.Sec)
 }
 
-// CheckLimits returns an error if this process's limit of address space is so low that the process would
-// run out of memory sooner or later. All its commands would then fail too.
+// CheckLimits returns an error if this process's limit of address space is so low that the process and its
+// commands would run out of memory sooner or later.
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
@@ -124,8 +123,8 @@ func CheckLimits() error {
 	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
-// checkAddressSpace returns an error if an address space limit leaves too little room for a process of this
-// size.
+// checkAddressSpace returns an error if a process of processBytes cannot grow by spareSpaceBytes within an
+// address space limit of limitBytes.
 func checkAddressSpace(limitBytes, processBytes uint64) error {
 	need := processBytes + spareSpaceBytes
 	if limitBytes >= need {

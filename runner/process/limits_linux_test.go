@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An address space limit that leaves no room for threads is rejected, with advice.
+// An address space limit that leaves too little room for threads is rejected, with advice.
 func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	const size = 1 << 30
 	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpaceBytes - 1: false, size +
@@ -36,7 +36,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 }
 
-// If a limit of this process, which commands inherit, may have caused an error, the error names the limit.
+// If a command may have failed at a limit that it inherits from this process, the error names the limit.
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
@@ -50,9 +50,9 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// A command inherits the runner's limits of CPU time and file size. If the kernel ends the command at
-// such a limit, the result names the limit. The signals are those of getrlimit(2): SIGXCPU at the soft
-// limit of CPU time, SIGKILL at the hard one. A limit that the command has set itself is not named.
+// A command inherits the runner's limits of CPU time and file size. If the kernel ends the command at such a
+// limit, the result names the limit. A limit that the command has set itself is not named. For CPU time, the
+// kernel sends SIGXCPU at the soft limit and SIGKILL at the hard limit (getrlimit(2)).
 func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	if job := os.Getenv(limitedRole); job != "" {
 		w := NewWorker(nil)

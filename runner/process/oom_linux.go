@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PreferOOMKillOfCommands makes the kernel kill commands before this process and other important processes
-// when memory runs out. For this, commands get a higher out-of-memory score (oom_score_adj). A command must
-// have its score from its first moment, because its child processes inherit the score. This process
-// therefore raises its own score while it starts a command.
+// PreferOOMKillOfCommands makes the kernel kill commands, not this process or other important ones, when
+// memory runs out. For this, commands get a higher out-of-memory score (oom_score_adj). A command's child
+// processes inherit its score, so it needs the score from its first moment. This process therefore raises its
+// own score while it starts a command.
 func PreferOOMKillOfCommands() error {
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -29,7 +29,7 @@ func PreferOOMKillOfCommands() error {
 // commandOOMScore is the oom_score_adj of commands.
 const commandOOMScore = "200"
 
-// oomScores is the state with which this process changes its own oom_score_adj.
+// oomScores is the state that this process needs to change its own oom_score_adj.
 var oomScores struct {
 	ownScore []byte // this process's score between starts; nil if it never changes; set before the first command
 	fd       int    // descriptor of oom_score_adj; set before the first command
@@ -48,12 +48,13 @@ func raiseOOMScore() (restore func()) {
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()
 	if oomScores.forks++; oomScores.forks == 1 {
-		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if the kernel refuses this, the score stays the same
+		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if the kernel refuses this, the score does not change
 	}
 	return restoreOOMScore
 }
 
-// restoreOOMScore undoes one call of raiseOOMScore.
+// restoreOOMScore undoes one call of raiseOOMScore. The last of several overlapping starts restores the
+// score.
 func restoreOOMScore() {
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()

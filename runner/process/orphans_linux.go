@@ -19,12 +19,12 @@ import (
 // subreaper (prctl(2)), so the kernel makes orphans children of its main thread. The kernel lists these
 // children in one small file. Normally one read of this file shows that there are no orphans.
 //
-// The list may also contain main processes of commands. The worker that forked a main process must reap it,
-// so reapAndList must not. But while a fork is under way, the pid of its child is unknown. The fork may
-// hang, so no lock can be held until it returns. Instead, every fork has a number. If reapAndList finds an
-// ended process that is not a known main process, the process may be the child of a fork under way. So
-// reapAndList first waits until all these forks have returned. For example, it finds the ended process P
-// while forks 7 and 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
+// The list may also contain main processes of commands. Only the worker that forked a main process may reap
+// it, so reapAndList must skip it. But during a fork, the pid of the child is unknown, and an ended process
+// that is not a known main process may be this child. A lock cannot help, because a fork may hang for long.
+// Instead, every fork has a number. reapAndList reaps an unknown ended process only when all forks that were
+// under way when it was first seen have returned. For example, it finds the ended process P while forks 7 and
+// 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
 // orphans is the table of this process. See docs/decisions/0040.
 var orphans = newOrphanTable()
@@ -36,15 +36,15 @@ func newOrphanTable() *orphanTable {
 	return o
 }
 
-// orphanTable keeps track of main processes, orphans, and forks under way. It holds no lock during a
-// fork, because a user's file system or file lease can make a fork hang indefinitely.
+// orphanTable keeps track of main processes, orphans, and forks under way. A user's file system or file lease
+// can make a fork hang indefinitely, so no lock is held during a fork.
 type orphanTable struct {
 	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
 	mu              sync.Mutex        // guards all fields below
 	mainProcesses   map[int]bool      // pids of the main processes that are not reaped yet
 	sparedProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs     map[int]bool      // pids of orphans without a cookie; the search for leftover processes skips them
+	ignoredPIDs     map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
 	nextFork        int               // number of the next fork
 	forks           map[int]time.Time // start times of the forks under way, by their number
 	forksPaused     bool              // new forks must wait
@@ -55,7 +55,9 @@ type orphanTable struct {
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	nextFork   int   // number of the next fork when the zombie was first seen; only an earlier fork can have created it
+	// nextFork is the number of the next fork at the time when the process was first seen. The process cannot
+	// be the child of this fork or a later one.
+	nextFork int
 }
 
 // beginFork registers a fork that is about to start, and returns its number. It waits while forks are
@@ -87,8 +89,8 @@ func (o *orphanTable) endFork(forkNumber, pid int) {
 	}
 }
 
-// oldestFork returns the number of the oldest fork under way, or of the next fork if none is under way.
-// The caller holds mu.
+// oldestFork returns the number of the oldest fork under way, or nextFork if no fork is under way. The caller
+// holds mu.
 func (o *orphanTable) oldestFork() int {
 	oldest := o.nextFork
 	for fork := range o.forks {
@@ -97,9 +99,9 @@ func (o *orphanTable) oldestFork() int {
 	return oldest
 }
 
-// reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
-// soon as the process is reaped, a new fork may get the same pid. So reap holds mu: a fork needs mu to
-// record its pid.
+// reap collects the exit status of a main process. It returns ok=false if the process has not ended. Once a
+// process is reaped, a new fork may get its pid. So reap holds mu until it has removed the pid from
+// mainProcesses.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,9 +115,9 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 // childrenPath returns the path of the kernel's list of children of the main thread.
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndList reaps orphans that have ended, and lists the living ones. livingPIDs contains the orphans that
-// are not allowed to live on. ignoredPIDs contains the orphans in o.ignoredPIDs: they had no cookie when they were
-// checked. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this fork.
+// reapAndList reaps orphans that have ended, and lists the living ones. It does not reap a process that may
+// be the child of a fork under way. livingPIDs contains the orphans that are not allowed to live on.
+// ignoredPIDs contains those that are in o.ignoredPIDs, because they had no cookie when they were checked.
 func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,9 +148,9 @@ func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
 	return livingPIDs, ignoredPIDs
 }
 
-// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it records
-// the process for the next call of reapAndList. The parameter knownZombies contains the records of the last call. The
-// caller holds mu.
+// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it
+// records the process for the next call of reapAndList. knownZombies contains the records from the last call.
+// The caller holds mu.
 func (o *orphanTable) predatesForks(pid, oldestFork int, knownZombies map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := knownZombies[pid]
@@ -171,8 +173,8 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 	}
 }
 
-// removeEnded removes ended processes from sparedProcesses. reapAndList does not see the end of a process
-// whose own parent reaps it.
+// removeEnded removes ended processes from sparedProcesses. reapAndList removes those that this process
+// reaps, but not those that their own parent reaps.
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -203,7 +205,7 @@ func (o *orphanTable) unignore(pid int) {
 	delete(o.ignoredPIDs, pid)
 }
 
-// hasNoOrphans reports whether this process has no orphans. It needs one system call.
+// hasNoOrphans reports whether this process has no orphans. It is fast: it makes one system call.
 func hasNoOrphans() bool {
 	var buf [16]byte
 	n, err := unix.Pread(childrenFD(), buf[:], 0)
@@ -217,11 +219,12 @@ var childrenFD = sync.OnceValue(func() int {
 	return fd
 })
 
-// reapOrphans reaps orphans that have ended. It returns the living orphans that are not allowed to live on.
+// reapOrphans reaps orphans that have ended. It returns the living orphans, except those that are allowed to
+// live on or belong to no known tree.
 func reapOrphans() (livingPIDs []int) {
 	livingPIDs, ignored := orphans.reapAndList()
 	for _, pid := range ignored {
-		if readCookie(pid) != "" { // the process has a cookie after all: it was in the middle of an exec when it was checked
+		if readCookie(pid) != "" { // during the last check, the process was in the middle of an exec
 			orphans.unignore(pid)
 			livingPIDs = append(livingPIDs, pid)
 		}
@@ -229,13 +232,13 @@ func reapOrphans() (livingPIDs []int) {
 	return livingPIDs
 }
 
-// maxExecTime is how long to wait for the environment of a process that has none. During an exec, a process
-// has no environment for a moment.
+// maxExecTime is how long to wait for the environment of a process whose environment is empty. During an
+// exec, the environment of a process is empty for a moment.
 const maxExecTime = 20 * time.Millisecond
 
-// unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have
-// no cookie, and they are not in the session or group of any main process. They may be in the middle of an
-// exec.
+// unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have no
+// cookie, and are not in the session or process group of any main process. Some may be in the middle of an
+// exec, and have a cookie after it.
 func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
@@ -247,8 +250,9 @@ func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	return procs
 }
 
-// ReapEnded reaps orphans that have ended, and removes the records of spared trees that have ended. Call it
-// from time to time. It returns true if another call, soon after this one, may reap more orphans.
+// ReapEnded reaps orphans that have ended, and removes the records of trees that were allowed to live on and
+// have ended. The caller calls it repeatedly, and soon again if more is true, because more orphans may then
+// have ended.
 func ReapEnded() (more bool) {
 	before := orphans.reapedCount.Load()
 	reapOrphans()

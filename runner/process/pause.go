@@ -12,17 +12,18 @@ const (
 	maxRetryDelay   = 30 * time.Second
 )
 
-// pauseRequest holds the requests of Pause.
+// pauseRequest is the latest request of Pause, with the callbacks of all calls that have not been answered.
 type pauseRequest struct {
 	wasRequested bool // Pause was called
 	wantsPause   bool
-	callbacks    []func(unchangedCount int, ok bool) // callbacks that have not been called yet
+	callbacks    []func(unchangedCount int, ok bool) // callbacks of Pause that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause resumes both.
-// The callback is called when this is done, and must not block. It gets the number of processes that still run after
-// a freeze, or are still stopped after a resume (unchangedCount). Run repeats a freeze until no process runs. The
-// callback gets ok=false if the command has ended or is being ended; such a tree is not paused.
+// Pause freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause
+// resumes both. When this is done, it calls callback, which must not block. unchangedCount is the number of
+// processes that still run after a freeze, or are still stopped after a resume. If some still run, Run later
+// freezes the tree again. ok is false if the command has ended or is being ended. Its tree is then not
+// changed.
 func (w *Worker) Pause(paused bool, callback func(unchangedCount int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +94,8 @@ func (r *run) resumeTree() (stillStopped int) {
 	stillStopped = r.thawTree(time.Now().Add(freezeTimeout))
 	paused := r.elapsed() - r.pause.startedAfter
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
-	// Move the time of the last output forward by the length of the pause, but not beyond now.
+	// A pause does not count as time without output. So move the time of the last output by the length of the
+	// pause.
 	r.lastOutputNanos.Store(min(r.lastOutputNanos.Load()+int64(paused), int64(r.elapsed())))
 	return stillStopped
 }

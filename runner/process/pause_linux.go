@@ -10,15 +10,15 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// If the tree has no control group that can be frozen, freezeTree sends SIGSTOP to every process of the
-// tree. It repeats this until requiredCalmScans scans in a row have found no running process. If a tree
-// forks all the time, only a signal to a whole process group stops it. Such a signal also reaches processes
-// that are being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
+// If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the
+// tree. It repeats this until requiredCalmScans scans in a row have found no running process. A tree that
+// forks all the time can only be stopped by signals to whole process groups. These also reach a process that
+// is being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
 	requiredCalmScans = 2
-	// firstGroupScan is the number of a scan, counted from 0. After this scan and every later one, freezeTree also
-	// signals whole process groups other than the main group. If processes still run at that time, they fork faster
-	// than signals to single processes can stop them.
+	// firstGroupScan is the number of a scan, counted from 0. After this scan and each later one, freezeTree
+	// also signals whole process groups. Processes that still run at that time fork faster than single
+	// signals can stop them.
 	firstGroupScan = 2
 )
 
@@ -37,7 +37,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
 	for scan, calm := 0, 0; calm < requiredCalmScans; scan++ {
-		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id cannot be reused
+		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id is not reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
 		if len(active) > 0 && (r.isKillRequested() || time.Now().After(deadline)) {
@@ -46,7 +46,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		if len(active) > 0 || unsureSince.IsZero() {
 			unsureSince = time.Now()
 		}
-		// A process that is in the middle of a fork or an exec may not be visible yet, so scan again.
+		// A process in the middle of a fork or an exec may have been invisible to the scan, so scan again.
 		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*maxExecTime {
 			time.Sleep(maxExecTime / 4)
 			continue
@@ -91,7 +91,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return stillStopped // give up: these processes stop themselves again and again
+			return stillStopped // give up: some processes of the tree stop themselves repeatedly
 		}
 	}
 	return 0
@@ -113,10 +113,10 @@ func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	return allProcs, treeProcs
 }
 
-// runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in the
-// kernel, because the pending SIGSTOP stops it before it runs again. hasWaiting reports whether a process was
-// omitted for this reason: such a process may be in the middle of a fork. For example, the caller of a vfork
-// waits in the kernel while its child is stopped.
+// runningProcesses returns the processes in procs that run. A process that waits in the kernel and is in
+// stopSent does not count as running, because the pending SIGSTOP stops it before it continues. hasWaiting
+// reports whether there is such a process. It may be in the middle of a fork: for example, the caller of
+// vfork waits while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
 	running []procfs.Process, hasWaiting bool) {
 	for _, p := range procs {
@@ -131,8 +131,8 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return running, hasWaiting
 }
 
-// exclusiveGroups returns the process groups of the active processes. It omits groups that have a member outside the
-// tree. procs lists all processes of the machine.
+// exclusiveGroups returns the process groups of activeProcs that have no member outside the tree. procs lists
+// all processes of the machine.
 func exclusiveGroups(activeProcs, treeProcs, procs []procfs.Process) (groups []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range treeProcs {
@@ -165,8 +165,8 @@ func (c *cgroup) setFrozen(frozen bool) bool {
 	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
-// isFreezeDone reports whether a call of setFrozen with the same argument has taken effect: the whole group is
-// frozen (true) or resumed (false).
+// isFreezeDone reports whether the last setFrozen has taken effect: the whole group is frozen (frozen=true)
+// or resumed (frozen=false).
 func (c *cgroup) isFreezeDone(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(c.eventsFD, buf[:], 0)

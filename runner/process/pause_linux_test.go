@@ -22,14 +22,15 @@ func pauseCommand(t *testing.T, w *Worker, pause bool) {
 	}
 }
 
-// While a command is paused, neither its timeout nor its idle timeout counts. After the pause, both
-// continue, and the worker's next command runs normally.
+// The time of a pause counts neither for the command's timeout nor for its idle timeout. Both continue after
+// the pause. The worker's next command runs normally.
 func TestPausedCommandIsNotTimed(t *testing.T) {
 	t.Run("by signals", func(t *testing.T) { testPausesAreNotTimed(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testPausesAreNotTimed(t, newTestCgroups(t)) })
 }
 
-// testPausesAreNotTimed tests trees in control groups or, if groups is nil, trees that are paused by signals.
+// testPausesAreNotTimed runs the test with control groups or, if groups is nil, without, with pauses by
+// signals.
 func testPausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
@@ -62,8 +63,8 @@ func testPausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// If another process ends the main process of a paused command, the rest of the tree does not stay stopped.
-// A background process continues.
+// If another process kills the main process of a paused command, the rest of the tree is resumed. A
+// background process continues to run.
 func TestEndOfPausedCommandResumesTree(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil },
 		"by control group": newTestCgroups} {

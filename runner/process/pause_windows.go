@@ -10,8 +10,9 @@ import (
 // maxListedPIDs is the maximum number of processes that tree.pids lists.
 const maxListedPIDs = 1 << 16
 
-// freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no new
-// process. It returns how many processes are not suspended at the deadline.
+// freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no
+// process to suspend. If this takes longer than the deadline, it returns the number of processes that it
+// cannot suspend, at least 1.
 func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if r.suspendedProcesses == nil {
 		r.suspendedProcesses = map[uint32]windows.Handle{}

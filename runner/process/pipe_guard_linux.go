@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process of a command may lock an output pipe indefinitely. For example, splice(2) locks a pipe while it
-// waits for a socket. A read or close of the pipe by this process then blocks and cannot be interrupted. So
-// before each read and close, Run's goroutine unlocks runLock, the mutex that guards the run. If the call
-// takes longer than blockedCallDelay, another goroutine runs performActionsWhileBlocked. It locks runLock, and
-// enforces the run's timeouts and kills every blockedCheckInterval.
+// A command may make the kernel lock an output pipe indefinitely. For example, splice(2) locks a pipe while
+// it waits for a socket. If this process then reads or closes the pipe, the call blocks and cannot be
+// interrupted. So before each of these calls, Run's goroutine unlocks runLock, the mutex that guards the run.
+// If the call takes longer than blockedCallDelay, another goroutine runs performActionsWhileBlocked, and
+// repeats it every blockedCheckInterval. It locks runLock, and ends the command when a timeout or a kill
+// requires this.
 
 const (
 	blockedCallDelay     = 100 * time.Millisecond
@@ -31,7 +32,7 @@ func (r *run) callBlocking(call func()) {
 	r.blockTimer.Stop()
 }
 
-// performActionsWhileBlocked enforces the run's timeouts and kills while a call in callBlocking blocks.
+// performActionsWhileBlocked ends the command at its timeouts and kills, while a call in callBlocking blocks.
 func (r *run) performActionsWhileBlocked() {
 	if !r.runLock.TryLock() {
 		return // the blocking call has returned
@@ -58,8 +59,8 @@ func (r *run) performActionsWhileBlocked() {
 	r.blockTimer.Reset(blockedCheckInterval)
 }
 
-// pipeDeadline returns when leftover processes that keep a pipe locked get SIGKILL. Call it after the end of the
-// main process.
+// pipeDeadline returns the time when leftover processes that keep a pipe locked get SIGKILL. Call it after
+// the main process has ended.
 func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

@@ -13,9 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// A command ends in time even if one of its processes has locked its output pipe, so that Run's goroutine
-// usually blocks in a read. It ends at its timeout, or when the output grace period of leftover processes
-// is over.
+// A command ends in time even if one of its processes has locked the output pipe, which blocks Run's
+// goroutine in a read. It ends at its timeout, or when the output grace period of leftover processes is over.
 func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	self, err := os.Executable()
@@ -43,8 +42,8 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command runs a
-// shell script. In the script, "$0" runs lockNotesPipe at the given time, "soon" or "late".
+// commandWithNotes returns a command that runs a shell script, with a FIFO for progress notes. The notes are
+// discarded. In the script, "$0" runs lockNotesPipe with lockTime, "soon" or "late".
 func commandWithNotes(t *testing.T, lockTime, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
@@ -67,8 +66,8 @@ type noProgressHandler struct{}
 func (noProgressHandler) HandleProgress([]byte) bool { return false }
 func (noProgressHandler) SetMasks([][]byte)          {}
 
-// If a leftover process has locked the FIFO for progress notes, the command still ends in time and without
-// a timeout.
+// If a leftover process has locked the FIFO for progress notes, the command still ends in time, and does not
+// count as timed out.
 func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	c := commandWithNotes(t, "soon", `"$0" & sleep 0.3`)
@@ -106,8 +105,8 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	}
 }
 
-// The output of a command is read even if another process has the FIFO for progress notes locked when the
-// command ends.
+// If another process has locked the FIFO for progress notes when the command ends, all output of the command
+// is still read.
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	setSubreaper(t)
 	c := commandWithNotes(t, "", `sleep 0.3; echo hello`)
@@ -131,8 +130,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// A run reads the output of an orphan that has ended but is not reaped yet, even if the control group is already
-// empty.
+// An orphan that has ended, but is not reaped yet, may leave output in the pipe. The run reads this output,
+// even if the control group is already empty.
 func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// CookieName is the environment variable that contains the cookie: a text that marks all processes of one
-// tree. With the cookie, a worker finds processes that have left the process group of the main process. See
-// docs/decisions/0041.
+// CookieName is the environment variable that contains the cookie: a text that all processes of one tree have
+// in their environment. A worker uses it to find processes that have left the process group of the main
+// process. See docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
 // TypeInputResult reports how many bytes of input the command's terminal accepted. ModeControls contains
@@ -55,25 +55,25 @@ type Command struct {
 	MaskSecrets bool            // replace secrets in the recorded output with ***
 	PrivateDir  *privdir.Dir    // the command's private directory, already open; nil means none
 	Log         *output.Log
-	// OnStarted is called once if the command still runs StartReportDelay after its start.
+	// OnStarted is called once, StartReportDelay after the start, if the command still runs.
 	OnStarted       func(pid int, startedAt time.Time)
 	ProgressHandler ProgressHandler // receives the command's progress notes; nil if PrivateDir is nil
-	// OnForked is called right after the main process was created. It gets the time right before the creation.
+	// OnForked is called right after the main process was created. forkedAt is the time right before.
 	OnForked func(pid int, forkedAt time.Time)
 }
 
 // ProgressHandler receives the progress notes: the text that a command writes to the FIFO or file
-// Command.PrivateDir.ProgressPath. While HandleProgress returns true, it is called again, even without
-// new data. At least MinProgressInterval passes between two calls.
+// Command.PrivateDir.ProgressPath. While HandleProgress returns true, Run calls it again, even without new
+// notes. The time between two calls is at least MinProgressInterval.
 type ProgressHandler interface {
 	HandleProgress(data []byte) (callAgain bool)
-	// SetMasks is called before the start, with the secret texts that must be masked in everything that the
+	// SetMasks is called before the start. The handler must replace these secret texts in everything that the
 	// command reports.
 	SetMasks(secretTexts [][]byte)
 }
 
-// Secret is an environment variable with a secret value. The value is the text of the file at Path, which
-// is read with the rights of the command's account. If Path is "", the value is Value.
+// Secret is an environment variable with a secret value: the text of the file at Path, or Value if Path is
+// "". The file is read with the rights of the command's account.
 type Secret struct {
 	Name, Path string
 	Value      []byte
@@ -104,15 +104,15 @@ type Result struct {
 	Cause        int   // the cause that the caller passed to Kill; 0 if no Kill ended the command
 	TimedOut     bool
 	IdleTimedOut bool // the command was ended because it printed nothing for IdleTimeout
-	// Shortage means that the command was not started, because the system had no process, memory or
-	// descriptor left.
+	// Shortage means that the command was not started, because the system could not provide a process, memory
+	// or a descriptor.
 	Shortage bool
 	// CannotStart means that the command was not started, because a file or directory that it names, such as
 	// Dir or StdinFile, is missing or unusable. Another attempt would fail in the same way.
 	CannotStart bool
-	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed the
-	// program. ExitCode is then 126. If Shortage is also set, the command was not started at all, because
-	// earlier file look-ups for other accounts still hang.
+	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed
+	// the program. ExitCode is then 126. If Shortage is set too, no process was started, because earlier file
+	// look-ups for other accounts still hang.
 	HungStart     bool
 	EndUnknown    bool   // the system does not report how the command ended
 	Error         string // what went wrong, as a text for users; "" if nothing did
@@ -127,14 +127,14 @@ type Result struct {
 	// UnenforcedLimits lists the limits that could not be enforced, separated by commas. It is "" if all were
 	// enforced.
 	UnenforcedLimits string
-	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows it
-	// means that the system refused memory to the command.
+	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows, it means
+	// that the command failed after the system had refused memory to it.
 	OutOfMemory bool
-	// AtMemoryLimit means that the command reached its own memory limit. The kernel therefore killed a process
-	// of the tree. On Windows, the system refused memory to the command instead.
+	// AtMemoryLimit means that the command reached its own memory limit, and that the kernel therefore killed
+	// a process of its tree. On Windows, it means that the system refused memory to the command.
 	AtMemoryLimit bool
-	// SessionWasEnding means that the command failed while the login session of this process's user was
-	// ending. Windows then ends all processes of the session.
+	// SessionWasEnding means that the command failed while Windows was ending the login session of this
+	// process's user, and all processes in it.
 	SessionWasEnding bool
 }
 
@@ -148,7 +148,8 @@ const MinProgressInterval = 100 * time.Millisecond
 // StartReportDelay is how long a command must run before Command.OnStarted is called.
 const StartReportDelay = 5 * time.Millisecond
 
-// DeadRunner describes the processes that a dead runner, a process that ran commands, may have left behind.
+// DeadRunner describes a dead runner (a process that ran commands) and the processes that it may have left
+// behind.
 type DeadRunner struct {
 	PID        int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
 	StartTicks int64 // start time of the dead runner, as returned by OwnStartTicks
@@ -156,8 +157,8 @@ type DeadRunner struct {
 	Trees      []Tree
 	// IsSpared reports whether the process group pgid may live on; nil means that no group may.
 	IsSpared func(pgid int) bool
-	// OwnerUID restricts the search to processes of one account; nil means no restriction. It is set if this
-	// account could have forged the other fields.
+	// OwnerUID restricts the search to processes of one account; nil means no restriction. It is set if jobs
+	// of this account could have changed the other fields.
 	OwnerUID *uint32
 }
 
@@ -165,8 +166,8 @@ type DeadRunner struct {
 type Tree struct {
 	PID       int       // pid of the main process; 0 means unknown
 	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
-	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". With Fence 0, they match
-	// no process. Otherwise, the caller must be sure that no attempt of another service has these numbers.
+	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". Another service may
+	// use the same numbers. If the caller cannot exclude this, it sets Fence to 0, which matches no process.
 	Seq, Fence int64
 }
 
@@ -189,14 +190,14 @@ func (u UnusableError) Error() string { return string(u) }
 // Windows has no system error for it.
 const errNotDirectory = UnusableError("not a directory")
 
-// permanentErrors lists system errors about a path that persist until someone changes a file.
+// permanentErrors lists system errors about a path that do not disappear until a file is changed.
 var permanentErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// IsPermanent reports whether another attempt would get the same error. err is about a working directory, a
-// program, an input file or a secret. The error is permanent if the file or directory does not exist or cannot be
-// used. A failure of a disk or a server is not permanent.
+// IsPermanent reports whether another attempt would fail with the same error. err is about a working
+// directory, a program, an input file or a secret. It is permanent if the file or directory is missing or
+// unusable, but not if a disk or a server has failed.
 func IsPermanent(err error) bool {
 	return errors.As(err, new(UnusableError)) ||
 		slices.ContainsFunc(permanentErrors, func(permanentErr error) bool { return errors.Is(err, permanentErr) })

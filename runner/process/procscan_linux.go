@@ -10,12 +10,11 @@ import (
 // These constants limit scans of all processes. A scan takes about 10 µs for each process. See
 // docs/decisions/0040.
 const (
-	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans therefore
-	// use at most a fifth of one processor, even if the machine has many processes. They use more if
-	// maxScanPause shortens the pause.
+	// scanPauseFactor is the length of the pause after a scan, in multiples of the duration of the scan. So
+	// scans use at most a fifth of one processor, unless maxScanPause limits the pause.
 	scanPauseFactor = 4
-	// maxScanPause is the longest pause after a scan. With thousands of processes or on a busy machine, a scan
-	// is slow. Commands that are ending must not wait much longer than the scan.
+	// maxScanPause is the longest pause after a scan. If a scan is slow, for example because thousands of
+	// processes exist, the pause must not delay the end of commands much more.
 	maxScanPause = 100 * time.Millisecond
 )
 
@@ -25,8 +24,10 @@ var processScanner scanner
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
-	mu       sync.Mutex
-	nextScan func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
+	mu sync.Mutex
+	// nextScan starts the next scan or waits for it, and returns the result. It is nil if no goroutine waits
+	// for a scan; guarded by mu.
+	nextScan func() *scan
 
 	scanMu        sync.Mutex // held during a scan and the pause before it
 	earliestStart time.Time  // no scan begins before this time; guarded by scanMu
@@ -43,7 +44,7 @@ type scan struct {
 	cookies map[int]string // cookies that were already read, by pid; guarded by mu
 }
 
-// freshScan returns the result of a scan that began after the call.
+// freshScan returns the result of a scan that begins after the call. Concurrent callers share a scan.
 func (s *scanner) freshScan() *scan {
 	s.mu.Lock()
 	if s.nextScan == nil {
@@ -60,7 +61,7 @@ func (s *scanner) scan() *scan {
 	defer s.scanMu.Unlock()
 	time.Sleep(time.Until(s.earliestStart))
 	s.mu.Lock()
-	s.nextScan = nil // a call of freshScan from now on needs another scan
+	s.nextScan = nil // a later call of freshScan needs another scan
 	s.mu.Unlock()
 	result := newScan()
 	s.earliestStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
@@ -79,13 +80,13 @@ func newScan() *scan {
 	return l
 }
 
-// isOwnedBy reports whether a process belongs to an account, as IsOwnedBy does.
+// isOwnedBy reports whether a process belonged to an account at the time of the scan.
 func (s *scan) isOwnedBy(uid uint32, pid int) bool {
 	real, ok := s.realUIDs[pid]
 	return ok && real == uid
 }
 
-// cookie returns the cookie of a process, as readCookie does.
+// cookie returns the cookie of a process. It reads the cookie of each process only once.
 func (s *scan) cookie(pid int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

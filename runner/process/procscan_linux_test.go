@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Goroutines that need a scan of all processes at the same time share one, so only a few scans take place.
-// Each goroutine gets a scan that began after its call.
+// Goroutines that need a scan of all processes at the same time share one, so few scans are done. Each
+// goroutine gets the result of a scan that began after its call.
 func TestScansAreShared(t *testing.T) {
 	var o scanner
 	var all sync.WaitGroup

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// environment returns a command's environment, sorted. If a name occurs several times, ignoring case, the result
-// contains only the last variable. If env lacks a variable that every program on Windows needs, the result contains
-// the variable of this process.
+// environment returns a command's environment, with the cookie, sorted by name. If a name occurs several
+// times, ignoring case, the last variable counts. Variables that every program on Windows needs are taken
+// from this process if env lacks them.
 func environment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {
@@ -65,8 +65,8 @@ func cmdExePath() (string, error) {
 	return system + `\cmd.exe`, err
 }
 
-// findProgram returns the path of a program. A name with a path is relative to dir, the command's working
-// directory. Any other name is searched in the command's PATH, but not in dir.
+// findProgram returns the path of a program. If name contains a path, it is relative to dir, the command's
+// working directory. Otherwise findProgram searches the command's PATH, but not dir.
 func findProgram(name string, env []string, dir string) (string, error) {
 	endings := filepath.SplitList(envValue(env, "PATHEXT"))
 	if len(endings) == 0 {

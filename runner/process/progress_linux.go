@@ -2,8 +2,8 @@ package process
 
 import "time"
 
-// progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if there is
-// no FIFO, or if the next read must wait.
+// progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if there is no
+// FIFO, or if the time of the next read is already planned.
 func (r *run) progressFD() int32 {
 	if r.command.PrivateDir == nil || !r.nextProgressRead.IsZero() {
 		return -1
@@ -20,8 +20,8 @@ func (r *run) untilProgressRead() time.Duration {
 	return max(0, time.Until(r.nextProgressRead))
 }
 
-// readProgress reads the progress notes if a read is due. The next read follows MinProgressInterval later,
-// so that a command that writes notes all the time uses little of this process's time.
+// readProgress reads the progress notes if a read is due. After a read, it waits for MinProgressInterval, so
+// that a command that writes notes all the time does not keep this process busy.
 func (r *run) readProgress(now time.Time) {
 	if r.enforcingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
 		return

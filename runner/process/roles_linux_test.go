@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable is an environment variable. A process of this program in which it is set does not run
-// tests, but plays the role in its value.
+// roleVariable is an environment variable. If it is set, this test program runs no tests, but does what its
+// value says.
 const roleVariable = "TEST_ROLE"
 
-// Lock the main goroutine to the main thread, which must fork no commands (see tree_linux.go). A process
-// that plays a role or is a limiter runs no tests.
+// The main thread must fork no commands (see tree_linux.go). So lock the main goroutine to it. A process that
+// is a limiter, or in which roleVariable is set, runs no tests.
 func init() {
 	RunIfLimiter()
 	runtime.LockOSThread()
@@ -47,7 +47,7 @@ func init() {
 	}
 }
 
-// lockPipe makes the kernel lock a pipe that contains data, by a splice from a socket that never has data.
+// lockPipe makes the kernel lock a pipe, by a splice to the pipe from a socket that never has data.
 func lockPipe(pipe int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
@@ -57,10 +57,9 @@ func lockPipe(pipe int) {
 	}
 }
 
-// startAll starts programs concurrently, with the same command line as this process. It does not wait for
-// their end.
+// startAll starts programs concurrently, with the command line of this process. It does not wait for them.
 func startAll(programs []string) {
-	debug.SetGCPercent(-1) // a collection waits for a child until its exec, and each fork occupies a thread
+	debug.SetGCPercent(-1) // a collection would wait until each child has executed its program
 	runtime.GOMAXPROCS(2 + len(programs))
 	for _, program := range programs {
 		go syscall.ForkExec(program, os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
@@ -68,7 +67,8 @@ func startAll(programs []string) {
 }
 
 // lockNotesPipe locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon", it
-// locks the FIFO shortly after it has written a note. With "late", it waits until its parent has ended.
+// writes a note, and locks the FIFO shortly afterwards. With "late", it locks the FIFO after its parent
+// process has ended.
 func lockNotesPipe(timeAndPath string) {
 	when, path, _ := strings.Cut(timeAndPath, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)

@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// roleVariable is an environment variable that marks a process that plays a role. All commands of the tests run
-// this test program, with the role as the first argument.
+// roleVariable is an environment variable. If it is set, this test program runs the function in roles that
+// its first argument names. All commands of the tests run this program.
 const roleVariable = "QUEUECTL_TEST_ROLE"
 
-// roles contains the function that plays each role, by the name of the role.
+// roles contains a function for each role that a command can have, by the name of the role.
 var roles map[string]func(args []string)
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,7 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleGaps makes writes of length zero from time to time. The reader of the pipe sees these writes.
+// roleGaps also makes writes of length zero. The reader of the pipe gets them as reads of zero bytes.
 func roleGaps([]string) {
 	for i := range 3 {
 		var n uint32
@@ -99,8 +99,8 @@ func roleTree(args []string) {
 	sleepBeyondTest()
 }
 
-// roleLeaveChild starts a process, waits until it runs, and ends. If the second argument is "holds", the
-// process keeps the command's input and output open.
+// roleLeaveChild starts a child process, waits until the child runs, and ends. If the second argument is
+// "holds", the child keeps the command's input and output open.
 func roleLeaveChild(args []string) {
 	c := exec.Command(os.Args[0], "tree", args[0], "1")
 	if args[1] == "holds" {
@@ -143,7 +143,7 @@ func roleAwaitBreak([]string) {
 	os.Exit(7)
 }
 
-// roleParent starts a process with the role "saver", and does not handle CTRL_BREAK itself.
+// roleParent starts a child process with the role "saver". It does not handle CTRL_BREAK itself.
 func roleParent(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout
@@ -153,7 +153,7 @@ func roleParent(args []string) {
 	sleepBeyondTest()
 }
 
-// roleSaver waits for a file, and then takes longer than the output grace period to end.
+// roleSaver waits for a file. Then it runs for longer than the output grace period before it ends.
 func roleSaver(args []string) {
 	notePID(args[0])
 	for {

@@ -13,15 +13,15 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutputNanos is the time from the start of the command to its last output (see elapsed). The end of a
-	// pause increases it by the length of the pause.
+	// lastOutputNanos is the time from the start of the command to its last output, in nanoseconds (see
+	// elapsed). At the end of a pause, the length of the pause is added.
 	lastOutputNanos  atomic.Int64
 	startReported    bool // OnStarted was called
 	pause            pauseState
 	mainExited       bool
 	nextProgressRead time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
 
-	// Times of the steps that end the tree. A time is zero if its step is not planned and has not happened.
+	// Times of the steps that end the tree. A time is zero while its step is not planned.
 	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	killedAt    time.Time // time when the tree was first killed
@@ -35,10 +35,10 @@ type killRequest struct {
 	grace        time.Duration
 }
 
-// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the grace period,
-// SIGKILL. The grace period applies to the whole tree, and continues if the main process ends earlier. Kill returns
-// true if it was called before Run saw the end of the command. The result then contains cause, unless an earlier
-// Kill has set another cause. A later Kill may shorten the grace period, but does not change the cause.
+// Kill ends the tree of the running command: it sends SIGTERM (CTRL_BREAK on Windows) and, after the grace
+// period, SIGKILL. The grace period is for the whole tree, and continues after the end of the main process.
+// Kill returns true if Run had not seen the end of the command before. The result then contains the cause of
+// the first Kill. A later Kill can shorten the grace period.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,8 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	return true
 }
 
-// Run starts a command and normally returns when its whole tree has ended.
+// Run starts a command. It returns when the whole tree has ended, with the exceptions in the package
+// documentation.
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
 	r := w.newRun(c, &result)
@@ -75,8 +76,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// AwaitStuck waits until the processes that the last Run could not end are gone, or the given channel is closed.
-// Only the goroutine that called Run may call it.
+// AwaitStuck waits until the processes that SIGKILL did not end in the last Run are gone, or until stop is
+// closed. Only the goroutine that called Run may call it.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
 		select {
@@ -87,8 +88,8 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	}
 }
 
-// handleRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. After
-// the main process has ended, a Kill only has an effect if the tree is already being ended.
+// handleRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. If the
+// main process has ended and the tree is not being ended, later calls of Kill have no effect.
 func (r *run) handleRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
@@ -104,9 +105,8 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns when leftover processes get SIGKILL. This is killAt if terminate was called, and
-// otherwise graceEndsAt. If the tree has already received SIGKILL once, the time is not later than
-// graceEndsAt.
+// killDueTime returns when leftover processes get SIGKILL: killAt if the tree has been sent SIGTERM, and
+// otherwise graceEndsAt. If the tree has already been killed once, the earlier of the two times counts.
 func (r *run) killDueTime() time.Time {
 	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt
@@ -122,7 +122,7 @@ func (w *Worker) markEnded() {
 }
 
 // fieldError says which field of a job prevented the start of its command, and why. Its text contains no
-// secret.
+// secret values.
 type fieldError struct {
 	fieldName string
 	error
@@ -135,8 +135,8 @@ func (e *fieldError) Error() string { return e.fieldName + ": " + e.error.Error(
 // Unwrap returns the reason.
 func (e *fieldError) Unwrap() error { return e.error }
 
-// untilNextAction returns the time until Run must act even if the command does nothing, for example because
-// of a timeout. It returns a negative duration if no action is planned.
+// untilNextAction returns the time until Run must act even if nothing happens, for example at a timeout. It
+// returns a negative duration if no action is planned.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	dueIn := func(d time.Duration) {
@@ -173,7 +173,7 @@ func (r *run) sinceOutput() time.Duration {
 // areTimeoutsActive reports whether the command's timeouts are counting.
 func (r *run) areTimeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }
 
-// ceilMilliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
+// ceilMilliseconds converts a duration to milliseconds for poll(2), rounded up.
 func ceilMilliseconds(d time.Duration) time.Duration {
 	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
 }
@@ -213,7 +213,7 @@ func (r *run) performDueActions() {
 			r.killedAt = now
 		}
 		remaining := r.killTree()
-		// Kill again after this delay, to reach processes that were being forked during this kill.
+		// Kill again after this delay, because this kill may miss processes that are being forked.
 		r.killAt = now.Add(min(time.Second, r.command.UnkillableAfter))
 		if now.Sub(r.killedAt) >= r.command.UnkillableAfter {
 			r.recordStuckMain(remaining)

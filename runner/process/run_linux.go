@@ -24,8 +24,8 @@ type Worker struct {
 	buffer     []byte // for reads of output
 
 	mu sync.Mutex
-	// isRunning is true from the start of a command until its main process has ended. If the tree is being
-	// ended, isRunning stays true until the end of the grace period.
+	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
+	// grace period is not over.
 	isRunning bool
 	pid       int              // pid of the main process
 	uid       uint32           // account that the command runs as
@@ -49,14 +49,14 @@ func NewWorker(c *Cgroups) *Worker {
 		limiterTimeout: limiterTimeout}
 }
 
-// hasAutogroups reports whether the kernel makes a scheduling group for each session (sched(7)). A new
-// session for each command would then make short commands 4 % slower. See docs/decisions/0045.
+// hasAutogroups reports whether the kernel creates a scheduling group for each session (sched(7)). A new
+// session for each command then makes short commands 4 % slower. See docs/decisions/0045.
 var hasAutogroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
 })
 
-// openResources opens the resources that the worker keeps from its first command on.
+// openResources opens the worker's resources before its first command. The worker keeps them until Close.
 func (w *Worker) openResources() (err error) {
 	if w.nullDevice < 0 {
 		if w.nullDevice, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
@@ -88,8 +88,8 @@ func (w *Worker) setCgroup(b *cgroup) {
 	w.cgroup = b
 }
 
-// abandonCgroup stops using the worker's control group, for example because processes may remain in it. The
-// next command gets a new group.
+// abandonCgroup stops using the worker's control group, for example because it may still contain processes.
+// The next command gets a new group.
 func (w *Worker) abandonCgroup() {
 	if b := w.cgroup; b != nil {
 		w.setCgroup(nil)
@@ -114,20 +114,20 @@ func (w *Worker) Close() {
 	w.abandonCgroup()
 }
 
-// maxSignalScans is how many times Signal scans the tree at most, for processes that have not received the
-// signal. New processes may appear between two scans.
+// maxSignalScans limits how many times Signal scans the tree for processes that have not received the signal.
+// New processes may appear between two scans.
 const maxSignalScans = 8
 
 // Signal sends a signal once to each process of the running command's tree that the command's account may
-// signal. pid is the main process of the command. If this command has ended, Signal does nothing. If a tree
-// forks all the time, some of its processes may not get the signal.
+// signal. pid is the main process of the command. If it has ended, Signal does nothing. In a tree that forks
+// all the time, Signal may miss some processes.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range maxSignalScans {
 		w.mu.Lock()
 		current, uid := w.isRunning && w.pid == pid, w.uid
-		// Do not send SIGCONT to a paused tree, because the tree would then run during the pause. It gets SIGCONT
-		// when the pause ends.
+		// SIGCONT would make a paused tree run during the pause, so do not send it. The tree gets SIGCONT at
+		// the end of the pause.
 		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
@@ -168,20 +168,22 @@ func (c *Command) uid() uint32 {
 // run is the state of one command that is running.
 type run struct {
 	runState
-	path                  string          // path of the program; "" until it is found
-	pid                   int             // pid of the main process
-	pidfd                 int             // descriptor of the main process (pidfd_open(2))
-	pipes                 [2]int          // read ends for standard output and standard error; -1 after end of file
-	limiter               *limiterProcess // nil if the command needs none
-	writeEnds             [2]int          // write ends; open while the main process runs, so poll(2) reports no end
-	forkedAt              time.Time       // time right before the main process was created
-	cgroupFrozen          bool            // the control group has frozen the tree
-	pipesEmpty            bool            // the pipes were empty at the last poll
-	reapedCountBefore     int64           // value of orphans.reapedCount before the last poll
-	runLock               sync.Mutex      // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
-	blockTimer            *time.Timer     // starts performActionsWhileBlocked if a call blocks; nil before the first one
-	enforcingWhileBlocked bool            // performActionsWhileBlocked is performing due actions
-	endSeenWhileBlocked   bool            // performActionsWhileBlocked has seen the end of the main process
+	path    string          // path of the program; "" until it is found
+	pid     int             // pid of the main process
+	pidfd   int             // descriptor of the main process (pidfd_open(2))
+	pipes   [2]int          // read ends for standard output and standard error; -1 after end of file
+	limiter *limiterProcess // nil if the command needs none
+	// writeEnds are this process's write ends of the pipes. They are open while the main process runs, so
+	// that poll(2) reports no end of file.
+	writeEnds             [2]int
+	forkedAt              time.Time   // time right before the main process was created
+	cgroupFrozen          bool        // the control group has frozen the tree
+	pipesEmpty            bool        // the pipes were empty at the last poll
+	reapedCountBefore     int64       // value of orphans.reapedCount before the last poll
+	runLock               sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
+	blockTimer            *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
+	enforcingWhileBlocked bool        // performActionsWhileBlocked is performing due actions
+	endSeenWhileBlocked   bool        // performActionsWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
@@ -211,14 +213,14 @@ func (w *Worker) markRunning(c *Command) {
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
-// close releases the descriptors of the run, and answers the calls of Pause that are still pending.
+// close releases the descriptors of the run, and calls the callbacks of Pause that have not been called yet.
 func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
 	r.limiter.close()
 	if r.result.HasBackground || r.result.StuckPID != 0 || r.result.HeldByTracer {
-		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
-		// the background and does not delay the result.
+		// Closing a pipe blocks if a surviving process has locked the pipe. So close the pipes in the
+		// background.
 		pipes := r.pipes // so that a blocked close does not keep the run in memory
 		go closeDescriptors(&pipes[0], &pipes[1])
 	} else {
@@ -227,7 +229,7 @@ func (r *run) close() {
 	closeDescriptors(&r.pidfd)
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	// A wake-up that came too late for this run must not wake the next run, so remove it.
+	// A wake-up for this run may still be in the eventfd, and must not wake the next run.
 	if r.worker.kill.wasRequested || r.worker.pause.wasRequested || r.command.TTY {
 		r.worker.clearWakeEvent()
 	}
@@ -244,8 +246,8 @@ func closeDescriptors(fds ...*int) {
 	}
 }
 
-// closeWriteEnds closes this process's write ends of the pipes. The pipes then reach end of file when
-// the tree has closed its write ends. See docs/decisions/0039.
+// closeWriteEnds closes this process's write ends of the pipes. A pipe then reaches end of file when all
+// processes of the tree have closed it. See docs/decisions/0039.
 func (r *run) closeWriteEnds() { closeDescriptors(&r.writeEnds[0], &r.writeEnds[1]) }
 
 // superviseMain reads the command's output until the main process has ended. It enforces timeouts and
@@ -253,8 +255,8 @@ func (r *run) closeWriteEnds() { closeDescriptors(&r.writeEnds[0], &r.writeEnds[
 func (r *run) superviseMain() {
 	for !r.mainExited {
 		fds := [6]unix.PollFd{
-			// poll(2) checks the pidfd first. So if the main process has ended, the same poll sees all output and
-			// progress notes that it wrote before its end.
+			// poll(2) checks the descriptors in this order. So if it reports the end of the main process, it
+			// also reports all output and progress notes that the process wrote before.
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
@@ -292,8 +294,8 @@ func (r *run) superviseMain() {
 	}
 }
 
-// pollTimeoutMillis returns the time until the next deadline of the run, in milliseconds. It returns -1 if
-// there is no deadline.
+// pollTimeoutMillis returns the time until the run must act next, in milliseconds, or -1 if no action is
+// planned.
 func (r *run) pollTimeoutMillis() int {
 	next := r.untilNextAction()
 	if r.isLimiterStarting() && !r.limiter.hung {
@@ -307,13 +309,13 @@ func (r *run) pollTimeoutMillis() int {
 	return int(ceilMilliseconds(next))
 }
 
-// terminate sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It wakes stopped
-// processes so that they can handle SIGTERM.
+// terminate sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It resumes stopped
+// processes, so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		var otherProcesses []procfs.Process
-		// List the processes outside the main group before sending SIGTERM. The command may start further
-		// processes in order to end cleanly, and these must not get SIGTERM.
+		// List the processes outside the main process group before sending SIGTERM to the group. On SIGTERM,
+		// the command may start processes that it needs to end cleanly, and these must not get SIGTERM.
 		if grace > 0 {
 			otherProcesses = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
@@ -327,8 +329,8 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			sendSignal(p, unix.SIGTERM, nil)
 			sendSignal(p, unix.SIGCONT, nil)
 		}
-		// A frozen tree must run to handle SIGTERM. Without a grace period, SIGKILL ends the tree although it is
-		// frozen.
+		// A frozen tree must be resumed to handle SIGTERM. Without a grace period this is not needed: SIGKILL
+		// also ends frozen processes.
 		if grace > 0 && r.pause.isPaused {
 			r.resumeTree()
 			now = time.Now()

@@ -23,8 +23,8 @@ type Worker struct {
 	buffers     [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
-	// isRunning is true from the start of a command until its main process has ended. If the tree is being
-	// ended, isRunning stays true until the end of the grace period.
+	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
+	// grace period is not over.
 	isRunning bool
 	tree      *tree        // tree of the running command
 	kill      killRequest  // latest request of Kill
@@ -75,9 +75,9 @@ const (
 	sigbreak = 21
 )
 
-// Signal sends a signal to the whole tree of the running command. pid is the main process of the command.
-// If this command has ended, Signal does nothing. It sends SIGINT, SIGTERM and SIGBREAK as CTRL_BREAK. For
-// SIGKILL, it ends the tree. It ignores other signals.
+// Signal sends a signal to the whole tree of the running command. pid is the main process of the command. If
+// it has ended, Signal does nothing. Windows has few signals: SIGINT, SIGTERM and SIGBREAK are sent as
+// CTRL_BREAK, and SIGKILL ends the tree. Other signals are ignored.
 func (w *Worker) Signal(pid int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +92,8 @@ func (w *Worker) Signal(pid int, _ string, signal int) {
 	}
 }
 
-// isLimiterStarting returns false: commands on Windows need no limiter, because the limits of a job object
-// apply from the start.
+// isLimiterStarting returns false. Commands on Windows need no limiter process to set their limits, because
+// the limits of a job object apply from the start.
 func (*run) isLimiterStarting() bool { return false }
 
 // run is the state of one command that is running.
@@ -128,7 +128,7 @@ func (w *Worker) markRunning(*Command) {
 	w.isRunning, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
 }
 
-// close releases the handles of the run. It unblocks the goroutines that read and write, even if another
+// close closes the handles of the run. This unblocks the goroutines that read and write, even if another
 // process keeps a pipe open.
 func (r *run) close() {
 	for _, f := range []*os.File{r.stdinPipe, r.pipes[0], r.pipes[1]} {
@@ -139,7 +139,8 @@ func (r *run) close() {
 	r.ioGoroutines.Wait()
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	if r.worker.kill.wasRequested || r.worker.pause.wasRequested { // a late wake-up must not wake the next run
+	// A wake-up for this run must not wake the next run.
+	if r.worker.kill.wasRequested || r.worker.pause.wasRequested {
 		windows.ResetEvent(r.worker.wakeEvent)
 	}
 	r.worker.failPendingPauses()
@@ -167,11 +168,11 @@ func (r *run) superviseMain() {
 	}
 }
 
-// pollTimeoutMillis returns the time until the next deadline of the run, in milliseconds.
+// pollTimeoutMillis returns the time until the run must act next, in milliseconds, or INFINITE.
 func (r *run) pollTimeoutMillis() uint32 {
 	next := r.untilNextAction()
 	if r.tree.messagePort != 0 && (next < 0 || next > time.Second) {
-		next = time.Second // messages of the job object must not accumulate
+		next = time.Second // read the messages of the job object every second
 	}
 	if next < 0 {
 		return windows.INFINITE
@@ -179,16 +180,17 @@ func (r *run) pollTimeoutMillis() uint32 {
 	return uint32(ceilMilliseconds(next))
 }
 
-// terminate sends CTRL_BREAK to the main process's group, and plans the end of the job object for the end
-// of the grace period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
-// CTRL_BREAK cannot be sent, there is no grace period.
+// terminate sends CTRL_BREAK to the main process's group, and plans the end of the job object for the end of
+// the grace period. The grace period also applies to a process that cannot receive CTRL_BREAK or ignores it.
+// But if CTRL_BREAK cannot be sent at all, the job object is ended immediately.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		if grace > 0 {
 			r.resumeTree()
 			now = time.Now()
 		}
-		// The handle of the main process is open, so its group id cannot be reused.
+		// The handle of the main process is open, so its pid, which is also the id of its group, is not
+		// reused.
 		r.ctrlBreakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
 		r.termAt = now
 	}

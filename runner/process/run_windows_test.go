@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Exit codes are 32-bit numbers and are reported unchanged.
+// The result contains the whole 32-bit exit code.
 func TestExitCodesAreWhole(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -63,12 +63,12 @@ func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	}
 }
 
-// The timeouts of a command do not count the time that the machine sleeps.
+// The time that the machine sleeps does not count for the timeouts of a command.
 func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, _ := fakeSystemCalls(0)
-	sys.awakeTime = func() time.Duration { return time.Hour } // this clock never advances
+	sys.awakeTime = func() time.Duration { return time.Hour } // on this clock, the machine always sleeps
 	w.systemCalls = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, TreeLimits{MemoryBytes: 1 << 30}
@@ -127,8 +127,8 @@ func TestLeftoversAreEnded(t *testing.T) {
 	}
 }
 
-// A background process lives on after the command has ended and its worker is closed. Standard input
-// that the command does not read delays nothing.
+// A background process lives on after the command has ended and its worker is closed. A command that does not
+// read its standard input ends without delay.
 func TestBackgroundProcessSurvives(t *testing.T) {
 	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
@@ -145,7 +145,8 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 	}
 }
 
-// If a process cannot be ended, Run returns after UnkillableAfter, and AwaitStuck waits for the process.
+// If a process cannot be ended, Run returns after UnkillableAfter. AwaitStuck then waits until the process
+// has ended.
 func TestStuckProcess(t *testing.T) {
 	for _, role := range []string{"sleep", "behind"} {
 		w := NewWorker(nil)
@@ -181,7 +182,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 }
 
-// A command that is being ended gets CTRL_BREAK once, before its grace period begins.
+// To end a command, Run sends CTRL_BREAK once. The command then has its grace period.
 func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -229,8 +230,8 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	}
 }
 
-// A tree that is being ended has the whole grace period, even if its main process has already ended. The
-// run is over when the last process of the tree has ended. A later kill shortens the grace period.
+// If a tree is ended, its leftover processes have the whole grace period, even after the main process has
+// ended. The run ends when the last of them has ended. A later kill can shorten the grace period.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -274,7 +275,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	}
 }
 
-// If the login session of the user ends, Windows ends all its processes. If a command fails or cannot start
+// When a user logs off, Windows ends all processes of the login session. If a command fails or cannot start
 // at that time, its result has SessionWasEnding set. If it succeeds or times out, SessionWasEnding is not
 // set.
 func TestFailureAtSessionEndIsReported(t *testing.T) {
@@ -299,8 +300,9 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 	}
 }
 
-// A process that runs commands handles the end of its user's session. A service ignores it, because it
-// gets the event for every user. Both ignore CTRL_C and CTRL_BREAK, which are for commands.
+// A process that runs commands reacts to the end of its user's session. If it is a service, it ignores this
+// event, because it gets the event for every user. It always ignores CTRL_C and CTRL_BREAK, which are for
+// commands.
 func TestConsoleEventsForRunner(t *testing.T) {
 	for _, c := range []struct {
 		event, session uint32
@@ -316,7 +318,7 @@ func TestConsoleEventsForRunner(t *testing.T) {
 	}
 }
 
-// A command that handles CTRL_BREAK can end by itself.
+// A command that handles CTRL_BREAK ends by itself.
 func TestCommandHandlesBreak(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "break")

@@ -25,12 +25,12 @@ const scriptHeadBytes = 256
 // programHeadBytes is how many bytes of a program are read to find its dynamic loader.
 const programHeadBytes = 4 << 10
 
-// maxInterpreters limits a chain of interpreters. The kernel has the same limit.
+// maxInterpreters limits the length of a chain of interpreters, like the kernel does.
 const maxInterpreters = 5
 
 // mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. head is the
-// start of the file. As in common shells, a file with a NUL in its first line is not a script, but a
-// program for another machine.
+// start of the file. If the first line contains a NUL, the file is a binary program for another machine.
+// Common shells use the same rule.
 func mayBeShellScript(head []byte) bool {
 	line, _, _ := bytes.Cut(head[:min(len(head), scriptHeadBytes)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
@@ -67,9 +67,9 @@ func readHead(path string) ([]byte, error) {
 // program.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
-// explainInterpreterError explains the error of a failed execve. The kernel uses the same error numbers for
-// a program and for its interpreter or dynamic loader. If the interpreter or the loader cannot be executed,
-// the returned error names it. Otherwise explainInterpreterError returns err.
+// explainInterpreterError explains the error of a failed execve. The kernel returns the same error numbers
+// for a problem of a program and of its interpreter or dynamic loader. If the interpreter or the loader
+// cannot be executed, the returned error names it. Otherwise explainInterpreterError returns err.
 func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
@@ -82,8 +82,8 @@ func (r *run) explainInterpreterError(err error) error {
 	return found
 }
 
-// checkInterpreters returns the first error in the program's chain of interpreters, or nil. An interpreter
-// can be a script with its own interpreter, and so on.
+// checkInterpreters checks the program's interpreter, the interpreter of this interpreter if it is a script,
+// and so on. It returns the first error, or nil.
 func (r *run) checkInterpreters() error {
 	path := r.path
 	var chain []fs.FileInfo
@@ -111,8 +111,8 @@ func (r *run) checkInterpreters() error {
 	return nil
 }
 
-// checkExecutable returns the reason why the kernel refuses to execute a file, or nil. It does not check the file's
-// format.
+// checkExecutable returns the reason why the kernel refuses to execute a file, or nil. It does not check the
+// content of the file.
 func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -127,8 +127,7 @@ func checkExecutable(path string) error {
 	return err
 }
 
-// interpreterHint returns advice about an interpreter that cannot be executed. It returns "" if no advice
-// is needed.
+// interpreterHint returns advice about an interpreter that cannot be executed, or "" if it has no advice.
 func interpreterHint(interpreter, script string) string {
 	switch {
 	case strings.HasSuffix(interpreter, "\r"):

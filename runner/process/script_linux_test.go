@@ -25,7 +25,7 @@ func elfWithLoader(t *testing.T, loader string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const headerBytes, entryBytes = 64, 56                               // bytes, as elf(5) defines them
+	const headerBytes, entryBytes = 64, 56                               // sizes in bytes, as defined by elf(5)
 	b := append(own[:24:24], make([]byte, headerBytes+entryBytes-24)...) // e_ident, e_type, e_machine and e_version
 	put := binary.NativeEndian
 	put.PutUint64(b[32:], headerBytes) // e_phoff
@@ -48,8 +48,7 @@ func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdo
 	check(runLimited(t, c))
 }
 
-// If the interpreter of an existing program cannot be executed, the error names the interpreter, not
-// the program.
+// If a program exists, but its interpreter cannot be executed, the error names the interpreter.
 func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	unrunnable := filepath.Join(t.TempDir(), "unrunnable")
 	if err := os.WriteFile(unrunnable, []byte("#!/bin/sh\n"), 0o644); err != nil {
@@ -87,8 +86,8 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	}
 }
 
-// The error names both the script and the interpreter in two cases: the script is its own interpreter,
-// or the path of the interpreter is relative to the working directory.
+// If a script is its own interpreter, or names its interpreter by a relative path, the error names both the
+// script and the interpreter.
 func TestStartNamesScriptAndInterpreter(t *testing.T) {
 	job := writeExecutable(t, "job", "#!./job\n")
 	dir := filepath.Dir(job)
@@ -122,7 +121,8 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 	}
 }
 
-// /bin/sh runs a script without #!, with the path and the arguments of the script. execvp(3) does the same.
+// A script without #! is run by /bin/sh, which gets the path and the arguments of the script. execvp(3) does
+// the same.
 func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	for name, script := range map[string]string{
 		"no line":    "echo \"$#:$1:$2\"\n",
@@ -160,7 +160,8 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	}
 }
 
-// A program for another machine is not run by the shell, which would interpret its bytes as commands.
+// The shell does not run a program for another machine, because it would interpret the program's bytes as
+// commands.
 func TestShellRunsNoBinary(t *testing.T) {
 	foreign := []byte(elfWithLoader(t, "/lib/none.so"))
 	foreign[18] = 0xff // e_machine

@@ -9,8 +9,8 @@ import (
 
 const (
 	maxSecretBytes = 64 << 10 // maximum size of a secret, in bytes
-	// minMaskedBytes is the minimum size of a secret that is masked, in bytes. A shorter text occurs in
-	// ordinary output as well.
+	// minMaskedBytes is the minimum size of a secret that is masked, in bytes. A shorter text is too likely
+	// to occur in ordinary output.
 	minMaskedBytes = 4
 )
 
@@ -38,7 +38,7 @@ func (r *run) buildEnv() (env []string, err error) {
 			continue
 		}
 		maskedTexts = append(maskedTexts, value)
-		// Mask the form with \r\n as well, because a terminal translates \n to \r\n.
+		// A terminal translates \n to \r\n, so mask the text with \r\n too.
 		if r.command.TTY {
 			maskedTexts = append(maskedTexts, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
 		}
@@ -52,7 +52,7 @@ func (r *run) buildEnv() (env []string, err error) {
 	return env, nil
 }
 
-// trimFinalNewline returns the secret in the content of a file: the content without its final newline.
+// trimFinalNewline returns the secret in the content of a file: everything except the final newline.
 func trimFinalNewline(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecretBytes {
 		return nil, UnusableError(fmt.Sprintf("the value is larger than %d bytes", maxSecretBytes))

@@ -21,7 +21,7 @@ func Kill(pid int, startTicks int64, _ *uint32) error {
 	return windows.TerminateProcess(h, 1)
 }
 
-// Terminate kills the process, as Kill does, because a process without a window cannot be asked to end.
+// Terminate does the same as Kill, because Windows cannot ask a process without a window to end.
 func Terminate(pid int, startTicks int64, ownerUID *uint32) error {
 	return Kill(pid, startTicks, ownerUID)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// inheritedUmask is the umask of this process, set by Prepare. A command with another umask must be started
-// from a thread with a separate umask. See docs/decisions/0053.
+// inheritedUmask is the umask of this process, set by Prepare. To start a command with another umask,
+// forkExec uses a thread that has a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
 // start starts the command. If it fails, the result contains the reason.
@@ -81,8 +81,8 @@ func (r *run) start() bool {
 func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	path, argv := r.path, r.command.Argv
 	err := r.startProcess(path, argv, attr)
-	// An earlier command may have removed or changed the control group. So after a failed start, try once more
-	// in a new group.
+	// A failed start may mean that an earlier command has removed or changed the control group. So try once
+	// more in a new group.
 	if r.worker.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
 		r.worker.abandonCgroup()
 		if err = r.worker.openResources(); err == nil {
@@ -95,14 +95,12 @@ func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// pidfdNotCreated is the value of pidfd before a start. If the start creates no child, pidfd keeps this
-// value. If a child is created, syscall.ForkExec sets pidfd: to the descriptor, or to -1 if the start then
-// fails.
+// pidfdNotCreated is the value of pidfd before a start. It shows whether a child was created:
+// syscall.ForkExec then sets pidfd, to the child's descriptor or, if the start fails later, to -1.
 const pidfdNotCreated = -2
 
-// startProcess starts the program, in the worker's control group if the worker has one. If an error occurs
-// in the child, it counts as the command's fault: the child already has the command's account and
-// directory.
+// startProcess starts the program, in the worker's control group if the worker has one. An error in the child
+// counts as the command's fault, because the child already has the command's account and directory.
 func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.worker.cgroup; b != nil && b.wasUsed && r.command.Limits.Tasks != 0 {
 		r.worker.abandonCgroup()
@@ -124,7 +122,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	if b := r.worker.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.wasUsed = true, b.dirFD, true
 		if b.countsAllGroups {
-			b.takeOOMKills() // discard the kills of earlier commands
+			b.takeOOMKills() // discard the kills of earlier commands in this group
 		}
 	}
 	number := orphans.beginFork()
@@ -164,8 +162,8 @@ func (r *run) setCgroupLimits() (missingLimits []string, err error) {
 	return slices.DeleteFunc(missingLimits, func(name string) bool { return !requested[name] }), err
 }
 
-// openPipes creates the output pipes. It gives them to the command's account, so that the command can open
-// /dev/stdout.
+// openPipes creates the output pipes, and gives them to the command's account. Otherwise the command could
+// not open /dev/stdout.
 func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
@@ -212,9 +210,9 @@ func (r *run) openInput() (fd int, err error) {
 	return fd, r.chown(fd)
 }
 
-// areDescriptorsExhausted reports whether err, from opening a command's file, means that this process or
-// system has no file descriptors left. A file system of a user can return the same error numbers. So
-// areDescriptorsExhausted also checks whether this process can still open a file.
+// areDescriptorsExhausted reports whether this process or the system has no file descriptors left. err is the
+// error of opening a file of the command. A user's file system can return the same error numbers, so
+// areDescriptorsExhausted also checks whether this process can open another file.
 func areDescriptorsExhausted(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return false
@@ -228,8 +226,8 @@ func areDescriptorsExhausted(err error) bool {
 func openRegularFile(path string) (int, error) {
 	// With O_NONBLOCK, opening a FIFO does not wait for a writer.
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	// RESOLVE_NO_MAGICLINKS forbids links in /proc that would give access, without a permission check, to
-	// files that this process has open.
+	// RESOLVE_NO_MAGICLINKS forbids links in /proc, through which the command could read any file that this
+	// process has open.
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
 	if err == unix.ENOSYS || err == unix.EPERM {
@@ -244,7 +242,7 @@ func openRegularFile(path string) (int, error) {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = UnusableError(path + " is not a regular file")
-	case fileSystem.Type == unix.PROC_SUPER_MAGIC: // its content may be about this process, not about the job
+	case fileSystem.Type == unix.PROC_SUPER_MAGIC: // the content of such a file can be about this process
 		err = UnusableError(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
@@ -254,12 +252,12 @@ func openRegularFile(path string) (int, error) {
 	return fd, nil
 }
 
-// maxBusyRetries is how many times the start of a program is retried while the program is open for writing
+// maxBusyRetries is how many times the start of a program is retried if the program is open for writing
 // (ETXTBSY).
 const maxBusyRetries = 3
 
-// forkExec starts a program with a umask. If the umask is not inheritedUmask, forkExec uses a thread whose
-// umask is separate from that of the other threads. The thread restores inheritedUmask at the end.
+// forkExec starts a program with the given umask. If it is not inheritedUmask, forkExec uses a thread whose
+// umask is separate from that of the other threads, and sets it to inheritedUmask again afterwards.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
 	retries := 0
 	start := func() (int, error) {
@@ -272,8 +270,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 			if err != syscall.ETXTBSY || retries == maxBusyRetries {
 				return pid, err
 			}
-			// Another child that this process is just starting may keep the program's file open for writing until
-			// its exec, so try again.
+			// Another child that this process is starting may have the program's file open for writing until
+			// the child's exec. So try again.
 			retries++
 			time.Sleep(time.Millisecond)
 		}
@@ -291,8 +289,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// recordStartFailure records in the result why a command did not start. Either this process lacks a resource,
-// or the command itself is wrong. In the second case, the exit code is the one that a shell would return.
+// recordStartFailure records in the result why a command did not start. If a shortage is not the reason, the
+// command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ShortageError)) {

@@ -49,8 +49,8 @@ func (c *Command) output(t *testing.T) string {
 	return text.String()
 }
 
-// copyWithFileLease copies a program. The copy cannot be opened until the test ends, because this process keeps a file
-// lease (fcntl(2)) on it.
+// copyWithFileLease copies a program, and takes a file lease (fcntl(2)) on the copy. Until the test ends,
+// the copy cannot be opened.
 func copyWithFileLease(t *testing.T, program string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(program)
@@ -75,8 +75,8 @@ func copyWithFileLease(t *testing.T, program string) (path string) {
 	return path
 }
 
-// An error about a file that a command names is never a shortage, because users can make the kernel return
-// any error number. If the file is missing or of the wrong kind, the error is permanent.
+// An error about a file that a command names is never a shortage, because a user's file system can return any
+// error number. If the file is missing or is not a regular file, the error is permanent.
 func TestUnusableFileIsNotAShortage(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -114,12 +114,12 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 	}
 }
 
-// If an account has reached its limit of processes, the kernel refuses to start its program. This is the
-// fault of the account, not a shortage of this process.
+// If an account has reached its limit of processes, the kernel refuses to start its program. This is not a
+// shortage of this process.
 func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; "+
 		".ci/run runs it as root, and TestJobsOwnFaultUsesAttempts has the same refusal")
-	other := exec.Command("/bin/cat") // this process of the account exceeds the limit of 0 that is set below
+	other := exec.Command("/bin/cat") // with this process, the account exceeds the limit of 0 that is set below
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
 	if _, err := other.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -139,8 +139,8 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	}
 }
 
-// setSoftLimit sets a soft limit of this process. The returned function sets the previous limit again. If the test
-// does not call it, this happens at the end of the test.
+// setSoftLimit sets a soft limit of this process. restore, or else the end of the test, sets the previous
+// limit again.
 func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
 	var oldLimit unix.Rlimit
@@ -157,8 +157,8 @@ func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 	return func() { set(oldLimit) }
 }
 
-// If no file descriptors are left, a start fails as a shortage, no matter whether a pipe or an input
-// file needs the descriptor.
+// If this process has no file descriptors left, a start fails as a shortage. It does not matter whether a
+// pipe or an input file needs the descriptor.
 func TestLackOfDescriptorsIsShortage(t *testing.T) {
 	input := filepath.Join(t.TempDir(), "input")
 	if err := os.WriteFile(input, []byte("fed"), 0o600); err != nil {

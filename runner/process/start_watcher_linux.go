@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// StartWatcher watches the children that another process is starting, and ends those that hang. A child that
-// has not executed a program yet shares the memory of its parent, so it has the same command line. A
-// StartWatcher recognises such a child by this command line. One goroutine at a time may use a StartWatcher.
+// StartWatcher watches the children that another process is starting, and kills those that hang. Until it
+// executes its program, a child shares the memory of its parent. StartWatcher recognises such a child because
+// its command line is that of its parent. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
 	pid      int                   // pid of the other process
 	cmdline  string                // command line of the other process, as in /proc/PID/cmdline
@@ -25,7 +25,7 @@ type StartWatcher struct {
 // startingChild is a process between fork and exec.
 type startingChild struct {
 	startTicks int64         // time of the fork, in clock ticks since boot
-	age        time.Duration // observed time since the child was first seen
+	age        time.Duration // how long the child has been observed
 	lastSeen   time.Time     // time when the child was last seen
 }
 
@@ -39,9 +39,9 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
-// KillHungStarts checks the children that have not executed a program yet. It sends SIGKILL to a child that is
-// stopped by a signal, is traced, or has reached the age maxAge. Call it periodically. Each call adds at most
-// maxAgeStep to the age of a child. So a child does not seem to hang after the machine was suspended.
+// KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped
+// by a signal, is traced, or has reached maxAge. Call it periodically. Each call increases the age of a child
+// by at most maxAgeStep. So a child does not seem to hang only because the machine was suspended.
 func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
@@ -56,8 +56,8 @@ func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	s.children = children
 }
 
-// checkChild checks one child that may have no program yet. It kills the child if it hangs, and otherwise records
-// it in the map children.
+// checkChild checks one child, which may have no program yet. It kills the child if it hangs. Otherwise it
+// records the child in children.
 func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -69,8 +69,8 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 		return
 	}
 	cmdline, ok := procfs.ReadMemory(pid, func() string {
-		// A child that has no program yet has the same command line as its parent. An orphan of a job may have the
-		// same parent, but has another command line.
+		// A child that has no program yet has the command line of its parent. Another child of the same
+		// parent, such as an orphan of a job, does not.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// KillHungStarts ends only children that hang: those that are stopped, and those that take too long to
-// execute a program. It measures this time for each child separately.
+// KillHungStarts kills only children that hang: those that are stopped, and those that need too long to
+// execute a program. The time of each child is measured separately.
 func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := copyWithFileLease(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
@@ -28,7 +28,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var s *StartWatcher
-	// Wait, because Start returns during the exec, before the command line is set.
+	// Start returns during the exec, so the command line may not be set yet.
 	waitUntil(t, "the process has the command line of this test", func() bool {
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)

@@ -172,8 +172,8 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 	return path, commandLine, err
 }
 
-// memoryLimitError explains err, the error of starting a program, if the command's own memory limit has caused it.
-// It assumes this if err means a lack of memory and the machine has at least as much free memory as the limit.
+// memoryLimitError explains err, the error of starting a program, if the command's own memory limit is the
+// probable cause: err means a lack of memory, but the machine has at least as much free memory as the limit.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyOf(err, memoryErrors) &&
 		r.worker.systemCalls.freeMemoryBytes() >= uint64(l) {
@@ -187,13 +187,13 @@ func isAnyOf(err error, codes []syscall.Errno) bool {
 	return slices.ContainsFunc(codes, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inheritableAttributes makes a new handle inheritable. A command still inherits only the handles that
+// inheritableAttributes makes a new handle inheritable. But a command inherits only the handles that
 // startMain lists.
 var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
 	InheritHandle: 1}
 
-// openInherited opens a file whose handle a command may inherit. If path is a pipe of another program, that
-// program cannot use the rights of this account.
+// openInherited opens a file whose handle a command may inherit. The path may be a pipe of another program.
+// The flags prevent this program from acting with the rights of this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	return openExisting(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
 		&inheritableAttributes)
@@ -228,8 +228,8 @@ var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, e
 		SecurityDescriptor: sd}, nil
 })
 
-// createPipe creates a pipe to or from a command. Closing parentEnd unblocks reads and writes on it at any
-// time. childEnd is an ordinary handle for the command.
+// createPipe creates a pipe to or from a command. childEnd is an ordinary handle, for the command. Closing
+// parentEnd ends a read or write that blocks on it.
 func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
 	rights, err := ownerOnlyAttributes()
 	name := `\\.\pipe\queuectl-` + rand.Text()
@@ -289,8 +289,8 @@ func openRegularFile(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// recordStartFailure records in the result why a command did not start. Either this process lacks a resource,
-// or the command itself is wrong. In the second case, the exit code is the one that a shell would return.
+// recordStartFailure records in the result why a command did not start. If a shortage is not the reason, the
+// command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
 	if errors.As(err, new(*nameTakenError)) || isAnyOf(err, shortageErrors) || isAnyOf(err, memoryErrors) {
@@ -312,8 +312,9 @@ func (r *run) recordStartFailure(err error) {
 	r.result.CannotStart, r.result.Error = IsPermanent(err), fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 
-// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and for internal errors of
-// Windows. None of them is the command's fault. memoryErrors lists the errors for too little memory for a program.
+// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and internal errors of
+// Windows. None of them is the command's fault. memoryErrors lists the errors that mean too little memory for
+// a program.
 var (
 	shortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
@@ -326,9 +327,9 @@ var (
 	}
 )
 
-// openWorkingDir opens the working directory of a command with the access that the command needs. It returns an
-// error if the command may not enter the directory, because Windows would then start the program in another
-// directory. It returns 0 if dir is "". The caller closes the handle.
+// openWorkingDir opens the working directory of a command, with the access that the command needs. If the
+// command may not enter the directory, openWorkingDir returns an error, because Windows would start the
+// program in another directory. It returns 0 if dir is "". The caller closes the handle.
 func openWorkingDir(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil

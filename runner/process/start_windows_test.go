@@ -54,7 +54,7 @@ func TestPipeIsPrivate(t *testing.T) {
 	}
 }
 
-// A command reads all of its standard input text. A command that reads none of it ends without delay.
+// A command gets all of its standard input text. A command that does not read the text ends without delay.
 func TestStdinText(t *testing.T) {
 	text := strings.Repeat("line\r\n\x1a\x00", 1<<17)
 	c := command(t, "cat")
@@ -72,8 +72,8 @@ func TestStdinText(t *testing.T) {
 	}
 }
 
-// Standard input may be a regular file. Other processes may change the file at the same time. No other
-// kind of file is accepted.
+// Standard input may be a regular file, which other processes can still change. Any other kind of file is
+// rejected.
 func TestStdinFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in put")
 	if err := os.WriteFile(path, []byte("from\x1a a file"), 0o600); err != nil {
@@ -130,7 +130,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// Network paths are recognised in every spelling.
+// A network path is recognised in all its spellings.
 func TestUNCPathsAreRecognised(t *testing.T) {
 	for dir, want := range map[string]bool{
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
@@ -143,7 +143,7 @@ func TestUNCPathsAreRecognised(t *testing.T) {
 	}
 }
 
-// cmd.exe and batch files are rejected in a network directory. Other programs are not.
+// In a network directory, cmd.exe and batch files are rejected. Other programs run there.
 func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
 	h, err := openWorkingDir(root)
@@ -161,8 +161,8 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	}
 }
 
-// If a program ends because the desktop heap is full, and has printed nothing, the result has Shortage set. If the
-// program has printed something, the result has the program's exit code.
+// A program that ends with the status for a full desktop heap counts as a shortage if it has printed nothing.
+// Otherwise the result has the program's exit code.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
@@ -176,8 +176,8 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 	}
 }
 
-// A lack of memory or handles is a shortage, not the fault of the command. It is also a shortage if another
-// process has created a job object with the name that the command needs.
+// A lack of memory or handles is a shortage, not the fault of the command. The same applies if another
+// process already uses the name of the job object that the command needs.
 func TestShortage(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
@@ -223,8 +223,8 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// If a program's own memory limit prevents its start, this is not a shortage, because the job would
-// otherwise be retried endlessly. If the machine has less free memory than the limit, the failed start is a
+// If a program's own memory limit prevents its start, this is not a shortage, because a job with a shortage
+// is retried without limit. But if the machine has less free memory than the limit, the failed start is a
 // shortage.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
@@ -270,7 +270,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 	}
 }
 
-// cmd.exe gets the text of a command unchanged, and parses it by its own rules.
+// cmd.exe gets its text unchanged, and parses the text by its own rules.
 func TestCmdParsesItsText(t *testing.T) {
 	self, _ := os.Executable()
 	for text, want := range map[string]string{
@@ -289,7 +289,7 @@ func TestCmdParsesItsText(t *testing.T) {
 	}
 }
 
-// Arguments reach a batch file unchanged. An argument that would be changed is rejected.
+// A batch file gets its arguments unchanged. An argument that cannot be passed unchanged is rejected.
 func TestBatchFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -15,8 +15,8 @@ type siginfo struct {
 	_              [100]byte
 }
 
-// exitState reports whether a child has ended. signal is the signal that ended it, or 0. exitState does not
-// reap the child.
+// exitState reports whether a child has ended, without reaping the child. signal is the signal that ended the
+// child, or 0.
 func exitState(pid int) (signal unix.Signal, ended bool) {
 	const cldExited = 1 // CLD_EXITED
 	var info siginfo

@@ -18,21 +18,22 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Lock the main goroutine to the main thread, so that no other goroutine forks commands there. The kernel's
-// list of the main thread's children then normally contains only orphans. Only an init function is sure to
-// run on the main thread.
+// Lock the main goroutine to the main thread, so that other goroutines, which fork commands, run on other
+// threads. The kernel's list of the main thread's children then normally contains only orphans. An init
+// function always runs on the main thread.
 func init() {
 	if os.Getenv(preparedVariable) != "" {
 		runtime.LockOSThread()
 	}
 }
 
-// Prepare prepares this process for running commands. Afterwards, this process has its own session and
-// umask 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or
-// blocked signals. The end of a child runs no signal handler.
+// Prepare prepares this process for running commands. Afterwards, this process has its own session and umask
+// 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or blocked
+// signals.
 //
-// Prepare executes this program again, once, after it has set the limit of open files to 1,024. Commands
-// need this limit, and the Go runtime gives them the limit that it finds when it starts.
+// Prepare sets the limit of open files to 1,024, which commands need, and then executes this program again,
+// once. The Go runtime gives commands the limit that it finds when it starts, so the limit must be set
+// before.
 func Prepare() error {
 	if os.Getenv(preparedVariable) == "" {
 		return restartPrepared()
@@ -78,9 +79,9 @@ func restartPrepared() error {
 	return tune.ExecWithTimerSlack(append(os.Environ(), preparedVariable+"=1"))
 }
 
-// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
-// stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The signal handler of the
-// Go runtime would only interrupt the workers. See docs/decisions/0039.
+// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child stays
+// a zombie until it is reaped. Workers need no signal, because a child's pidfd shows its end. The Go
+// runtime's signal handler would only interrupt them. See docs/decisions/0039.
 func resetSIGCHLD() error {
 	var action [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0,
@@ -90,14 +91,14 @@ func resetSIGCHLD() error {
 	return nil
 }
 
-// listTree lists the living processes of a tree, except the main process. These are the processes in the
-// session or group of the main process, the processes of the command's account that have the tree's cookie,
-// and all descendants of both. A cookie in a process of another account may be forged.
+// listTree lists the living processes of a tree, except the main process: the processes in the session or
+// group of the main process, the processes with the tree's cookie, and all descendants of both. A process of
+// another account than the command's may show a forged cookie, so its cookie does not count.
 func listTree(mainPID int, cookie string, uid uint32) []procfs.Process {
 	return listTreeIn(processScanner.freshScan(), mainPID, cookie, uid)
 }
 
-// listTreeIn returns the same list as listTree, from the result of a given scan.
+// listTreeIn is listTree with the result of a scan that the caller has already done.
 func listTreeIn(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(scanned.procs, func(p procfs.Process) bool {
 		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
@@ -105,8 +106,8 @@ func listTreeIn(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.
 	}, mainPID)
 }
 
-// withDescendants returns the living processes that belong to a tree according to the given function, and all
-// their descendants. It omits this process and the process with the given pid.
+// withDescendants returns the living processes for which isMember returns true, and all their descendants. It
+// omits this process and the process exceptPID.
 func withDescendants(procs []procfs.Process, isMember func(procfs.Process) bool, exceptPID int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
@@ -139,8 +140,8 @@ func killAll(procs []procfs.Process) {
 	}
 }
 
-// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
-// another process now has its pid, or if the given function is not nil and returns false.
+// sendSignal sends a signal to a process that was found earlier. It does nothing if the process has ended,
+// even if another process now has its pid. It also does nothing if isAllowed is not nil and returns false.
 func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err == nil {
@@ -156,12 +157,12 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 	return err
 }
 
-// EndTrees sends SIGKILL to every process that belongs to a dead runner: the processes in its session,
-// those with one of the cookies, and those of the trees. It recognises the main process of a tree by its
-// cookie or, if the process has no cookie, by its start time. The session and the group of the main process
-// belong to the tree if they contain the main process itself or a process with the tree's cookie. found
-// lists the processes that EndTrees found. stuck lists those that are still alive when the given time is
-// over. EndTrees never ends the caller.
+// EndTrees sends SIGKILL to every process that belongs to a dead runner: those in the runner's session, those
+// with one of the cookies, and those of the trees. A process is the main process of a tree if it has the
+// tree's pid and start time. A session or process group that has the pid of the main process as its id
+// belongs to the tree if it contains the main process or a process with the tree's cookie. found lists the
+// processes that EndTrees found. stuck lists those that are still alive after the timeout. EndTrees never
+// ends this process.
 func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
 	for _, c := range d.Cookies {
@@ -217,7 +218,7 @@ func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	}
 }
 
-// survivors returns the processes in the form that EndTrees returns.
+// survivors converts processes to the type that EndTrees returns.
 func survivors(procs []procfs.Process) (list []Survivor) {
 	for _, p := range procs {
 		list = append(list, Survivor{p.PID, p.PGID, readCookie(p.PID)})
@@ -235,9 +236,9 @@ func seqAndFenceOf(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// maxStartBefore and maxStartAfter bound the difference between two start times of the same process. The
-// kernel's start time is in whole clock ticks. The start time that OnForked received was taken right before
-// the process was created. A larger difference means that another process now has the pid.
+// maxStartBefore and maxStartAfter bound the difference between the start time that the kernel reports and
+// the one that OnForked received. The kernel's time is in whole clock ticks. The time for OnForked was taken
+// right before the process was created. A larger difference means that another process now has the pid.
 const (
 	maxStartBefore = 15 * time.Millisecond
 	maxStartAfter  = 30 * time.Millisecond

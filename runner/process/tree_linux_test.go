@@ -45,8 +45,8 @@ func isAlive(pid int) bool {
 // setOtherAccount makes c run under an account that the commands of the tests do not use.
 func setOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
-// A process belongs to a command by its cookie only if it runs under the command's own account. Another
-// user's process that shows the cookie does not delay the end of the command and is not ended.
+// A process belongs to a command by its cookie only if it runs under the command's account. Another user's
+// process with this cookie is not killed, and does not delay the end of the command.
 func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	setSubreaper(t)
@@ -65,13 +65,13 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	}
 }
 
-// A signal reaches each process of a command that the command's account may signal, exactly once. It
-// reaches no other process.
+// Signal sends a signal exactly once to each process of a command that the command's account may signal, and
+// to no other process.
 func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
-	w.usesNewSessions = false // without a session, a process of another account can join the command's group
+	w.usesNewSessions = false // a process of another account can then join the command's group
 	c := command(t, "/bin/sh", "-c",
 		`trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & `+
 			`echo up; while :; do sleep 0.01; done`)
@@ -100,8 +100,8 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	}
 }
 
-// With a separate session, a command's processes are found in that session, even if their group and
-// environment differ. Without a separate session, a command still leads its process group.
+// If each command has its own session, processes in this session belong to the command, even if their process
+// group and environment differ. Otherwise, the command is at least the leader of its process group.
 func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
@@ -125,15 +125,15 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxSparedTreesPerUser background trees. The leftover processes of a further command
-// are ended, and the result says why. When one of the trees has ended, another tree may live on.
+// An account may have maxSparedTreesPerUser background trees. A further tree is ended, and the result says
+// why. When one of the trees has ended, another may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { testBackgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testBackgroundTrees(t, newTestCgroups(t)) })
 }
 
-// testBackgroundTrees tests trees in control groups or, if groups is nil, trees that are found by their
-// cookie.
+// testBackgroundTrees runs the test with control groups or, if groups is nil, without. Without them, the
+// processes of a tree are found by their cookie.
 func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
@@ -186,7 +186,7 @@ func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// If the exit status of a command is unknown, the result has EndUnknown set and no exit code.
+// If the exit status of a command is unknown, the result has EndUnknown set, and ExitCode is -1.
 func TestUnknownExitStatusIsLost(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -198,7 +198,7 @@ func TestUnknownExitStatusIsLost(t *testing.T) {
 	}
 }
 
-// A tracer that withholds a command's exit status keeps the worker only for UnkillableAfter.
+// If a tracer (ptrace) withholds a command's exit status, the worker waits no longer than UnkillableAfter.
 func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -240,8 +240,8 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	}
 }
 
-// If a tracer prevents SIGKILL from ending a command, the tracer is ended too, and the worker is free
-// again.
+// If a tracer (ptrace) prevents the end of a killed command, the tracer is killed too. The worker is then
+// free again.
 func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
@@ -274,9 +274,9 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	tracer.Wait()
 }
 
-// EndTrees recognises processes of a dead runner by cookie, by the numbers of an attempt, or by the
-// start time of an attempt's main process. It ends no other process. If the runner's own pid is
-// unknown, it ends no session.
+// EndTrees recognises processes of a dead runner by a cookie, by the numbers of an attempt in the cookie, or
+// by the pid and start time of a main process. It kills no other process. If the runner's pid is unknown, it
+// kills no session.
 func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	cookie := func(text string) func(c *exec.Cmd) {
 		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
@@ -353,7 +353,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	}
 }
 
-// Orphans of another account's jobs do not delay the end of a command.
+// Orphans of jobs of other accounts do not delay the end of a command.
 func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	cmd := exec.Command("/bin/sleep", "433")
@@ -373,8 +373,8 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// If an orphan no longer shows which command it belongs to, the command waits for the orphan and reads its
-// output.
+// An orphan may have lost its cookie and session, so that it is unknown to which command it belongs. The
+// command waits for such an orphan and reads its output.
 func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

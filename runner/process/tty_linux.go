@@ -11,21 +11,21 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// maxTerminalInput limits the input that waits until a command reads it from its terminal, in bytes. See
+// maxTerminalInput limits the input that a command has not read from its terminal yet, in bytes. See
 // docs/decisions/0062.
 const maxTerminalInput = 64 << 10
 
-// terminalRequests holds the pending requests for the terminal of the running command. The goroutine of Run
-// carries them out, because only it uses the terminal's descriptor.
+// terminalRequests holds the pending requests for the terminal of the running command. Only the goroutine of
+// Run uses the terminal's descriptor, so this goroutine carries the requests out.
 type terminalRequests struct {
 	hasTerminal  bool              // the command has a terminal
 	modeControls termtext.Controls // control sequences that the command has printed to change terminal modes
-	input        []byte            // input that waits until the command reads
+	input        []byte            // input that the command has not read yet
 	newSize      *unix.Winsize     // requested size; nil if the size does not change
 }
 
-// openTerminal creates a terminal. Its end for this process (pipes[0]) replaces the pipe of standard
-// output. The command's end (writeEnds[0]) belongs to the command's account.
+// openTerminal creates a terminal. Its one end (pipes[0]) is used by this process, instead of the pipe of
+// standard output. The other end (writeEnds[0]) is for the command, and belongs to the command's account.
 func (r *run) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *run) openTerminal() error {
 	if err := unix.IoctlSetPointerInt(parentEnd, unix.TIOCSPTLCK, 0); err != nil {
 		return terminalError(err)
 	}
-	// Do not open the command's end by its path, because /dev/pts may belong to another devpts mount than
+	// Do not open the command's end by its path: /dev/pts may be another devpts file system than that of
 	// /dev/ptmx.
 	childEnd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(parentEnd), unix.TIOCGPTPEER,
 		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
@@ -58,8 +58,8 @@ const (
 	defaultCols = 80
 )
 
-// terminalError classifies an error of creating a terminal. Either this process lacks a resource, or the
-// machine provides no terminals. In the second case, another attempt would fail too.
+// terminalError turns an error of creating a terminal into a ShortageError if this process or the machine
+// lacks a resource. Otherwise the machine provides no terminals, and another attempt would fail too.
 func terminalError(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		err = fmt.Errorf("all terminals (ptys) of the machine are in use: %w; raise the limit kernel.pty.max (sysctl)", err)
@@ -73,8 +73,8 @@ func terminalError(err error) error {
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
-// TypeInput writes data to the terminal of the command whose main process is pid. It accepts only as many
-// bytes as maxTerminalInput allows, and does not wait until the command reads them. It returns ok=false if
+// TypeInput types data on the terminal of the command whose main process is pid. It does not wait until the
+// command reads the data, so it accepts only as many bytes as maxTerminalInput allows. It returns ok=false if
 // this command is not running or has no terminal.
 func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
@@ -90,8 +90,8 @@ func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	return t, true
 }
 
-// recordModeControls records the control sequences for terminal modes in data, which is output of the
-// command.
+// recordModeControls records the control sequences in data, output of the command, that change terminal
+// modes.
 func (w *Worker) recordModeControls(data []byte) {
 	w.mu.Lock()
 	w.terminal.modeControls.Write(data)
@@ -110,12 +110,12 @@ func (w *Worker) Resize(pid, rows, cols int) {
 	w.wakeRun()
 }
 
-// handleTerminalRequests carries out the pending requests for the terminal. It returns true if input is
-// left because the terminal accepts no more at present.
+// handleTerminalRequests carries out the pending requests for the terminal. It returns true if the terminal
+// did not accept all input.
 func (r *run) handleTerminalRequests() bool {
 	t := &r.worker.terminal
 	r.worker.mu.Lock()
-	size, typed := t.newSize, t.input // other goroutines may add input in the meantime, but only this function removes it
+	size, typed := t.newSize, t.input // other goroutines may add input, but only this function removes it
 	t.newSize = nil
 	r.worker.mu.Unlock()
 	if size != nil {
@@ -136,9 +136,9 @@ func (r *run) handleTerminalRequests() bool {
 	return len(t.input) > 0
 }
 
-// needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP or
-// ignores SIGTERM. Interactive shells ignore SIGTERM. A process with the default action for SIGHUP must
-// not get the signal, which would kill it while it may be ending cleanly.
+// needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP, or it
+// ignores SIGTERM, as interactive shells do. Otherwise SIGHUP would kill the process while it may be ending
+// cleanly after SIGTERM.
 func needsHangup(pid int) bool {
 	has := func(set string, s unix.Signal) bool { return procfs.SignalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)

@@ -22,8 +22,8 @@ type terminalSession struct {
 	pid     int         // pid of the running command
 }
 
-// runOnTerminal starts a shell command line on a terminal. Before the start, it passes the command to the given
-// functions, which may change it.
+// runOnTerminal starts a shell command line on a terminal. Each configure function can change the command
+// before it starts.
 func runOnTerminal(t *testing.T, line string, configure ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
@@ -81,8 +81,8 @@ func (o *terminalSession) awaitResult() Result {
 	return Result{}
 }
 
-// A command with a terminal has the terminal as standard input, output and error, and as its controlling
-// terminal. Its session contains no other command. Other accounts may not open the terminal.
+// A command with a terminal has this terminal as standard input, output and error, and as its controlling
+// terminal. The command has its own session. Other accounts may not open the terminal.
 func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(
 		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
@@ -93,8 +93,8 @@ func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	}
 }
 
-// Input behaves as on any terminal: Ctrl-C signals the foreground program, Ctrl-D ends its input, and a
-// new size is reported.
+// The terminal works like any other: Ctrl-C signals the foreground program, Ctrl-D ends its input, and the
+// program is notified of a new size.
 func TestTerminalPassesControlKeys(t *testing.T) {
 	o := runOnTerminal(t, `trap 'stty size' WINCH; trap 'echo INT' INT; echo up; cat; read line; exit 7`)
 	o.awaitText("up")
@@ -103,7 +103,7 @@ func TestTerminalPassesControlKeys(t *testing.T) {
 	o.typeText("\x03")
 	o.awaitText("INT")
 	o.w.Resize(o.pid, 31, 97)
-	o.typeText("\r") // a shell that is reading a line handles the signal only after the line
+	o.typeText("\r") // a shell that is reading a line handles a signal after the line
 	o.awaitText("31 97")
 	if r := o.awaitResult(); r.ExitCode != 7 {
 		t.Errorf("the result is %+v, want exit code 7", r)
@@ -123,7 +123,7 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 	}
 }
 
-// A client that joins a terminal later learns which modes the command has set, no matter how much the
+// A client that connects to a terminal later gets the modes that the command has set, no matter how much the
 // command has printed since.
 func TestTerminalKeepsModes(t *testing.T) {
 	for _, c := range []struct {
@@ -144,8 +144,8 @@ func TestTerminalKeepsModes(t *testing.T) {
 	}
 }
 
-// If a command does not read its terminal, only a bounded number of bytes is accepted. A command that reads
-// gets all of a long text, even if the text arrives in several pieces.
+// If a command does not read its terminal, the terminal accepts a limited number of bytes. If the command
+// reads, it gets all of a long text, even if the text is typed in several pieces.
 func TestTerminalInputIsBounded(t *testing.T) {
 	o := runOnTerminal(t, `stty raw -echo; echo up; sleep 600`)
 	o.awaitText("up")
@@ -190,11 +190,12 @@ func TestTerminalKeepsLastOutput(t *testing.T) {
 	}
 }
 
-// A kill ends an interactive shell and its foreground program. A program that handles SIGTERM may end
-// cleanly.
+// A kill ends an interactive shell and its foreground program. If the program handles SIGTERM, it has time to
+// end cleanly.
 func TestTerminalsAreEnded(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
-	// Catch SIGHUP here. If nohup started this test, commands would otherwise ignore the signal.
+	// If this test was started by nohup, it ignores SIGHUP, and commands would inherit this. So catch SIGHUP
+	// here.
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 	for _, c := range []struct{ name, line, shown string }{
@@ -223,8 +224,8 @@ func TestTerminalsAreEnded(t *testing.T) {
 	}
 }
 
-// A start that fails because all terminals are in use is a shortage. If the machine provides no
-// terminals at all, the failure is not a shortage, because a retry would fail too.
+// If a command cannot start because all terminals are in use, this is a shortage. If the machine has no
+// terminals at all, it is not a shortage, because another attempt would fail too.
 func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error

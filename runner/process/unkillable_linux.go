@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// recordStuckProcesses records in the result that processes survive SIGKILL. Such processes wait in the
-// kernel for a disk or a server that does not answer. See docs/decisions/0047.
+// recordStuckProcesses records in the result that processes survive SIGKILL. They wait in the kernel, for
+// example for a disk or a server that does not respond. See docs/decisions/0047.
 func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
@@ -21,8 +21,8 @@ func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	}
 }
 
-// endTracer ends the process that traces pid (ptrace), if it belongs to the job's account. A tracer can
-// prevent the end of the traced process indefinitely, and so keep the worker busy.
+// endTracer kills the process that traces pid (ptrace), if it belongs to the job's account. Otherwise the
+// tracer could prevent the end of the traced process indefinitely, and keep the worker busy.
 func (r *run) endTracer(pid int) {
 	tracer := procfs.TracerPID(pid)
 	p, ok := procfs.Stat(tracer)
@@ -32,8 +32,7 @@ func (r *run) endTracer(pid int) {
 	}
 }
 
-// recordStuckMain handles a main process that survives SIGKILL: it records in the result that the process
-// cannot be ended.
+// recordStuckMain records in the result that the main process, and perhaps others, survive SIGKILL.
 func (r *run) recordStuckMain(remaining []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if !ok {
@@ -42,8 +41,8 @@ func (r *run) recordStuckMain(remaining []procfs.Process) {
 	r.recordStuckProcesses(append([]procfs.Process{main}, remaining...))
 }
 
-// abandonTracedMain stops waiting for a main process that has ended but whose tracer withholds its exit
-// status. Such a process uses nothing but a pid, so the worker can run the next command.
+// abandonTracedMain stops waiting for a main process that has ended, but whose tracer withholds its exit
+// status. The process no longer uses anything except its pid, so the worker can run the next command.
 func (r *run) abandonTracedMain() {
 	r.result.HeldByTracer, r.mainExited = true, true
 	tracer := ""
@@ -62,7 +61,7 @@ func (r *run) abandonTracedMain() {
 	}()
 }
 
-// isStuck reports whether processes still exist that the last Run could not end.
+// isStuck reports whether processes that SIGKILL did not end in the last Run still exist.
 func (w *Worker) isStuck() bool {
 	w.stuckProcesses = slices.DeleteFunc(w.stuckProcesses, hasExited)
 	return len(w.stuckProcesses) > 0

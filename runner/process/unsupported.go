@@ -23,10 +23,10 @@ func (w *Worker) Resize(int, int, int) {}
 // RunIfLimiter does nothing: no process is started as a limiter on this system.
 func RunIfLimiter() {}
 
-// CheckLimits returns nil: on this system, no limit of this process makes its commands fail.
+// CheckLimits returns nil: it is not implemented on this system.
 func CheckLimits() error { return nil }
 
-// ReapEnded returns false: this process reaps no orphans on this system.
+// ReapEnded returns false: on this system, this process does not adopt orphans.
 func ReapEnded() (more bool) { return false }
 
 // IsStopped returns false, because the state of a process is unknown on this system.

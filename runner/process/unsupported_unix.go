@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Worker does nothing: commands cannot run on this system.
+// Worker does nothing: this system is not supported.
 type Worker struct{}
 
 // NewWorker returns a Worker that cannot run commands.

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example, it can map a
-// file at the address of its environment, on a file system that does not answer. So a separate goroutine does each
-// of these reads, and the caller stops waiting for it after memoryReadTimeout. See docs/decisions/0054.
+// A read of a process's memory, such as /proc/PID/environ, can block indefinitely. For example, the process
+// can map a file at the address of its environment, on a file system that does not respond. So a separate
+// goroutine does each of these reads, and the caller waits for it for at most memoryReadTimeout. See
+// docs/decisions/0054.
 var globalHungReads = hungReads{hungByUID: map[uint32]int{}}
 
-// ReadMemory calls a function that reads the memory of the process with this pid, and returns its result. It
-// returns ok=false if the read hangs, or if an earlier read of a process of the same account still hangs.
+// ReadMemory calls read, which reads the memory of the process with this pid, and returns its result. It
+// returns ok=false if the read hangs, or if an earlier read for a process of the same account still hangs.
 func ReadMemory(pid int, read func() string) (text string, ok bool) {
 	return globalHungReads.read(pid, read)
 }
@@ -19,11 +20,11 @@ func ReadMemory(pid int, read func() string) (text string, ok bool) {
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
 
-// hungReads counts the reads that hang. Each of them occupies a thread.
+// hungReads counts the reads that hang. Each of them occupies a thread, so their number must be limited.
 type hungReads struct {
 	mu sync.Mutex
-	// hungByUID counts the reads that hang, by account. While a read of an account hangs, no other process of
-	// this account is read.
+	// hungByUID counts the reads that hang, by account. While a read for an account hangs, no other read for
+	// this account starts.
 	hungByUID map[uint32]int
 }
 
@@ -33,7 +34,8 @@ func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
 		return "", false
 	}
 	reply := make(chan string, 1)
-	go func() { reply <- read() }() // this goroutine ends when the process answers or has ended
+	// This goroutine ends when the read returns, at the latest at the end of the process.
+	go func() { reply <- read() }()
 	select {
 	case text = <-reply:
 		return text, true
@@ -41,7 +43,7 @@ func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
 	}
 	if uid, _, exists := UIDs(pid); exists {
 		m.countHung(uid, 1)
-		go func() { // this goroutine ends when the one above does
+		go func() { // this goroutine ends when the read returns
 			<-reply
 			m.countHung(uid, -1)
 		}()
@@ -53,7 +55,7 @@ func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
 func (m *hungReads) isBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.hungByUID) == 0 { // no read hangs, so the account of the process does not matter
+	if len(m.hungByUID) == 0 { // no read hangs, for any account
 		return false
 	}
 	uid, _, ok := UIDs(pid)

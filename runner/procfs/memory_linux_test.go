@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// If a read of a process's memory hangs, the caller waits only for memoryReadTimeout. While the read hangs,
-// no process of the same account is read.
+// If a read of a process's memory hangs, the caller waits no longer than memoryReadTimeout. While the read
+// hangs, no other process of the same account is read.
 func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := hungReads{hungByUID: map[uint32]int{}}

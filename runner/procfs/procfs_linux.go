@@ -1,5 +1,5 @@
-// Package procfs reads the state of processes from /proc. A process can make a read of its memory hang; the
-// package then stops waiting for the read.
+// Package procfs reads the state of processes from /proc. If a process makes a read of its memory hang, the
+// package stops waiting for the read.
 //
 // Start with Stat, AllProcesses and EnvVar.
 package procfs
@@ -24,7 +24,7 @@ type Process struct {
 }
 
 // FlagForkNoExec is the kernel's flag for a process that has not executed a program since its fork
-// (PF_FORKNOEXEC). The flag stays visible after the end of the process until it is reaped.
+// (PF_FORKNOEXEC). The flag of an ended process can be read until the process is reaped.
 const FlagForkNoExec = 0x40
 
 // flagKernelThread is the kernel's flag for its own threads (PF_KTHREAD).
@@ -80,8 +80,8 @@ func TracerPID(pid int) int {
 	return tracer
 }
 
-// SignalSet returns a set of signals from /proc/PID/status. name is the field with the set, such as SigIgn. Signal
-// n is in the set if bit n-1 is 1.
+// SignalSet returns a set of signals from /proc/PID/status. name is the field, such as SigIgn for the ignored
+// signals. Signal n is in the set if bit n-1 is 1.
 func SignalSet(pid int, name string) (set uint64) {
 	set, _ = strconv.ParseUint(statusField(pid, name), 16, 64)
 	return set

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LookUpTimeout limits how long a caller waits for a look-up, which is a call that accesses files of a
-// user.
+// LookUpTimeout limits how long a caller waits for a look-up, that is, for an access to a user's files.
 const LookUpTimeout = time.Second
 
-// ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
+// ErrHung means that an access to a file or directory that a command names has not returned within
+// LookUpTimeout.
 var ErrHung error = hungError{}
 
 // hungError is the type of ErrHung.
@@ -25,15 +25,15 @@ func (hungError) Error() string {
 	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
 }
 
-// maxAbandonedPerUser limits the abandoned look-ups of one account: those that have not returned although
-// their timeout has passed. Each of them occupies a thread. maxAbandonedTotal limits the abandoned look-ups
-// of all accounts together.
+// maxAbandonedPerUser limits the abandoned look-ups of one account: those that have not returned within
+// LookUpTimeout. Each of them occupies a thread. maxAbandonedTotal limits the abandoned look-ups of all
+// accounts together.
 const (
 	maxAbandonedPerUser = 32
 	maxAbandonedTotal   = 512
 )
 
-// abandonedLookUps counts look-ups that have not returned although their timeout has passed.
+// abandonedLookUps counts look-ups that have not returned within LookUpTimeout.
 type abandonedLookUps struct {
 	mu         sync.Mutex
 	countByUID map[uint32]int // counts by account; mu guards countByUID and totalCount
@@ -68,9 +68,9 @@ func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of an account. It waits for at most LookUpTimeout and then returns ErrHung, because
-// a file system of the account may never answer. If f returns later, its result is passed to the function release.
-// If no account is given (id is nil), LookUp calls f directly and without a time limit.
+// LookUp calls f with the rights of an account, and returns its result. A file system of the account may
+// never respond. So after LookUpTimeout, LookUp returns ErrHung. If f returns a result later, the result is
+// passed to release. If id is nil, LookUp simply calls f, without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
@@ -83,7 +83,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		err   error
 	}
 	results := make(chan result, 1)
-	// Only the kernel can end a call that hangs, so LookUp does not wait for this goroutine after the timeout.
+	// Only the kernel can end a call that hangs, so this goroutine may stay after the timeout.
 	go func() {
 		var r result
 		r.err = withIdentity(id, func() (err error) {
@@ -98,7 +98,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	case <-time.After(LookUpTimeout):
 	}
 	hungLookUps.adjustCount(id.UID, 1)
-	go func() { // this goroutine ends when the one above does
+	go func() { // this goroutine ends when the call of f returns
 		r := <-results
 		hungLookUps.adjustCount(id.UID, -1)
 		if r.err == nil && release != nil {
@@ -108,8 +108,8 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	return found, ErrHung
 }
 
-// LookUpAt calls f as LookUp does. When f has returned, it closes dirFD, the descriptor that f uses. If f
-// hangs, the descriptor stays open after LookUpAt has returned.
+// LookUpAt calls f as LookUp does. f uses the descriptor dirFD, which LookUpAt closes when f has returned. If
+// f hangs, this is after LookUpAt has returned.
 func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
 	var started atomic.Bool
 	found, err = LookUp(owner, func() (found T, err error) {
@@ -125,9 +125,9 @@ func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, 
 	return found, err
 }
 
-// ShortageError means that the start of a command failed because this process lacks a resource:
-// descriptors, a child process, kernel memory or a control group. An error about a file that the command
-// names is never a ShortageError.
+// ShortageError means that a command could not start because this process lacks a resource: descriptors, a
+// child process, kernel memory or a control group. An error about a file that the command names is never a
+// ShortageError.
 type ShortageError struct{ Err error }
 
 // Error returns the reason.
@@ -136,8 +136,8 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifySwitchError converts an error of switching to an account. For a lack of kernel memory, it returns a
-// ShortageError. It returns every other error unchanged, because the account is its cause.
+// ClassifySwitchError classifies an error of switching to an account. It turns a lack of kernel memory into a
+// ShortageError. The cause of all other errors is the account, so it returns them unchanged.
 func ClassifySwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// LookUp waits only for LookUpTimeout, and passes a later result to the function release. While
-// maxAbandonedPerUser look-ups of an account hang, no further look-up starts for this account. Look-ups for
-// other accounts still start.
+// LookUp waits no longer than LookUpTimeout, and passes a later result to release. While maxAbandonedPerUser
+// look-ups of an account hang, look-ups of this account fail without being started. Look-ups of other
+// accounts still start.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 	})
 }
 
-// While maxAbandonedTotal look-ups of many accounts hang, the next look-up fails as a shortage. It is not
-// started, because it could hang as well.
+// While maxAbandonedTotal look-ups of all accounts hang, further look-ups fail as a shortage. They are not
+// started, because they could hang too.
 func TestHungLookUpsAreBounded(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {

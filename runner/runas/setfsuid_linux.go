@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with the rights of an account on files, and no other rights on files (setfsuid(2)).
-// While f runs, its thread has no capabilities. With root's capabilities, f could open the directories of
-// any process through links in /proc. f must do its work in the goroutine that calls it. See
-// docs/decisions/0053.
+// withIdentity calls f with the file rights of an account, and with no other file rights (setfsuid(2)). f
+// must do its work in the goroutine that calls it. While f runs, its thread has no capabilities: with root's
+// capabilities, f could open the directories of any process through links in /proc. See docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {
 	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
@@ -28,9 +27,9 @@ func withIdentity(id *Identity, f func() error) error {
 	return f()
 }
 
-// restoreIdentity restores the rights of this process for its thread. If this fails, which only a lack of
-// kernel memory can cause, it retries. After maxRestoreRetries retries it panics, because the thread must not
-// continue with the rights of another account.
+// restoreIdentity gives its thread the rights of this process again. This can only fail for lack of kernel
+// memory, so it retries. After maxRestoreRetries retries it panics, because the thread must not continue with
+// the rights of another account.
 func restoreIdentity() {
 	for retries := 0; ; retries++ {
 		err := errors.Join(setCapabilities(true), setFileIdentity(ownIdentity()))
@@ -57,8 +56,8 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// setFileIdentity gives this thread the rights of an account on files. The thread must have the
-// capabilities for this. If setFileIdentity fails, the thread's groups may have changed already.
+// setFileIdentity gives this thread the file rights of an account. The thread must have the capabilities for
+// this. After an error, the thread may already have other groups.
 func setFileIdentity(id *Identity) error {
 	var groups *uint32
 	if len(id.Groups) > 0 {
@@ -69,7 +68,7 @@ func setFileIdentity(id *Identity) error {
 		return fmt.Errorf("cannot open files as uid %d, because the runner cannot switch to its groups; give the runner "+
 			"the capability SETGID: %w", id.UID, failed)
 	}
-	// These calls return the previous id and no error, so the code below reads the ids back.
+	// These calls return no error, so the code below checks the new ids.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
 	const invalidID = ^uintptr(0) // setting an invalid id changes nothing and returns the current id

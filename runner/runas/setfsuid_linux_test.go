@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// If a switch to another account fails, the thread has the rights of this process again.
+// After a failed switch to another account, the thread has the rights of this process.
 func TestFailedSwitchRestoresRights(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	runtime.LockOSThread() // makes all calls use one thread

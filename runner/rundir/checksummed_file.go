@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// ReadChecksummedFile returns the text of a small file that consists of a text and its checksum (see
-// WithChecksum). The file may have at most maxBytes bytes. If it is missing or damaged, ReadChecksummedFile
-// returns "".
+// ReadChecksummedFile reads a small file, which consists of a text and its checksum (see WithChecksum), and
+// returns the text. It returns "" if the file is missing, damaged, or larger than maxBytes.
 func ReadChecksummedFile(path string, maxBytes int64) (string, error) {
 	raw, err := ReadRegular(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -26,8 +25,7 @@ func ReadChecksummedFile(path string, maxBytes int64) (string, error) {
 // checksumDigits is the length of the checksum that WithChecksum appends, in hexadecimal digits.
 const checksumDigits = 8
 
-// WithChecksum returns a text in the form in which a runner stores it in its directory: followed by its
-// checksum.
+// WithChecksum returns a text followed by its checksum. A runner stores texts in this form in its directory.
 func WithChecksum(text string) string {
 	return fmt.Sprintf("%s%0*x", text, checksumDigits, crc32.ChecksumIEEE([]byte(text)))
 }

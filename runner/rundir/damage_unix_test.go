@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A journal that was truncated at any byte, or removed, is reported as incomplete, because attempts
-// that it does not contain may have run.
+// If a journal was removed or cut off at any byte, it is reported as incomplete, because the lost part may
+// contain results.
 func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	dir, _, j := newRunnerFiles(t)
 	checkComplete := func(when string, want bool) {
@@ -54,7 +54,8 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	}
 	checkComplete("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
-	if err := j.startSegmentLocked(); err != nil { // continue in a new segment, as if this one were full
+	// Continue in a new segment, which normally happens when the old one is full.
+	if err := j.startSegmentLocked(); err != nil {
 		t.Fatal(err)
 	}
 	appendResults(t, j, 4)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A service reads the files of runners of earlier builds, so the formats never change.
+// A service must be able to read the files of runners of earlier versions, so the file formats never change.
 func TestFileFormatsAreStable(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	table.setTestFileID(1, 2)
@@ -46,6 +46,6 @@ func TestFileFormatsAreStable(t *testing.T) {
 	}
 }
 
-// setTestFileID replaces the device and inode numbers in the header, because the real numbers differ from run to
-// run.
+// setTestFileID sets the device and inode numbers in the header to constants, because the real numbers differ
+// in each test run.
 func (t *Table) setTestFileID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }

@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues
-// in a new segment. When all results in the current segment are acknowledged, it is truncated if it is
-// larger than minTruncateBytes. For a smaller segment, truncating is not worth a system call.
+// A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues in
+// a new segment. When all results in the newest segment are acknowledged, and the segment is larger than
+// minTruncateBytes, it is truncated. For a smaller one, this is not worth a system call.
 const (
 	maxSegmentBytes  = 64 << 20
 	minTruncateBytes = 1 << 20
@@ -32,25 +32,26 @@ const (
 type Journal struct {
 	dir  string
 	mode os.FileMode // mode of the segment files
-	// onResize receives the new size of the journal: before the journal shrinks, and after it has grown.
+	// onResize receives the new size of the journal. It is called before the journal shrinks and after it has
+	// grown, so the last size that it received is never too large.
 	onResize func(JournalSize)
 
-	// mu guards all fields below. It is held during writes, so that an incomplete record is removed before the
-	// next write.
+	// mu guards all fields below. It is held during a write until the record is complete or removed again, so
+	// the next record never follows an incomplete one.
 	mu               sync.Mutex
 	file             *os.File      // file of the current segment
 	segmentNumber    int           // number of the current segment
 	segmentSize      int64         // size of the current segment, in bytes
 	unackedCounts    map[int]int   // number of unacknowledged results, by the number of the segment
 	olderSizes       map[int]int64 // sizes in bytes of the earlier segments that still hold results
-	unsyncedSegments map[int]bool  // segments with data that a power cut may lose
+	unsyncedSegments map[int]bool  // segments with data that a power cut could destroy
 	buf              []byte        // reused to build each record
 }
 
-// JournalSize is the least size that an intact journal has, in bytes. It has one number for the current
-// segment and one for all older segments together.
+// JournalSize is the size of a journal in bytes: of the newest segment, and of all older segments together.
+// If a journal is smaller, it is damaged.
 type JournalSize struct {
-	segment                  int // number of the current segment; 0 before the journal exists
+	segment                  int // number of the newest segment; 0 before the journal exists
 	segmentBytes, olderBytes int64
 }
 
@@ -111,7 +112,7 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
 	if _, err := j.file.WriteAt(j.buf, j.segmentSize); err != nil {
-		// Remove an incomplete record, because it would hide the records after it.
+		// Remove the incomplete record. Otherwise readers would not find the records after it.
 		return 0, errors.Join(err, j.file.Truncate(j.segmentSize))
 	}
 	j.segmentSize += int64(len(j.buf))
@@ -121,16 +122,16 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	return j.segmentNumber, nil
 }
 
-// Ack records that one result in a segment was acknowledged. If all results of an older segment are
-// acknowledged, Ack removes its file.
+// Ack records that one result in a segment was acknowledged. When all results of a segment that is not the
+// newest are acknowledged, Ack removes the file of the segment.
 func (j *Journal) Ack(segment int) {
 	if j.recordAck(segment) {
-		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
+		os.Remove(j.path(segment)) // after an error, the file stays, and the service ignores its results as outdated
 	}
 }
 
 // recordAck records that one result in a segment was acknowledged. It reports whether the caller can remove
-// the segment's file. The file of the current segment is not removed, but recordAck may truncate it.
+// the segment's file. It never does so for the newest segment, but may truncate that file.
 func (j *Journal) recordAck(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -165,9 +166,9 @@ func (j *Journal) Sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = atomicfile.SyncDir(j.dir) // otherwise a power cut could remove the names of the segments
+			err = atomicfile.SyncDir(j.dir) // otherwise a power cut could remove the files from the directory
 		}
-		// Ignore a missing segment: it was removed because all its results were acknowledged.
+		// A missing segment was removed because all its results were acknowledged.
 		if err == nil || errors.Is(err, os.ErrNotExist) {
 			continue
 		}

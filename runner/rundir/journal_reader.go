@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxJournalBytes bounds how many bytes of a journal are read. If a runner has switched to an account, its
-// jobs can write anything into the journal.
+// maxJournalBytes bounds how many bytes of a journal are read. Jobs may have written anything into the
+// journal, if the runner has switched to their account.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It passes the lease of each result to isWanted,
-// and returns the result only if isWanted returns true. It ignores the rest of a segment after a damaged or
-// incomplete record. minSize is the size that the runner stored in its running table. complete reports whether the
-// journal has at least this size.
+// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases
+// isWanted returns true. Of a segment with a damaged or incomplete record, it ignores this record and the
+// rest. complete reports whether the journal has at least minSize, the size that the runner stored in its
+// table of running attempts.
 func ReadJournal(
 	dir string, minSize JournalSize, isWanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
@@ -30,7 +30,7 @@ func ReadJournal(
 		return nil, false, err
 	}
 	found, read := JournalSize{segment: minSize.segment}, 0
-	newestFound := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
+	newestFound := minSize.segment == 0 // the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := ReadRegular(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {
@@ -73,8 +73,8 @@ func listSegments(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal parses the records of a segment, up to the first damaged or incomplete record. validBytes is
-// the total size of the parsed records.
+// parseJournal parses the records of a segment, up to the first damaged or incomplete one. validBytes is the
+// total size of the records that it parsed.
 func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
 	for len(raw)-validBytes > 4 {
 		record := raw[validBytes:]

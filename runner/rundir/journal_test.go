@@ -27,7 +27,8 @@ func newJournal(t *testing.T) *Journal {
 	return j
 }
 
-// appendResults appends a result of each numbered job. It returns the segments that contain the results.
+// appendResults appends one result for each job in seqs. It returns the numbers of the segments that contain
+// the results.
 func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 	t.Helper()
 	for _, seq := range seqs {
@@ -40,7 +41,7 @@ func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 	return segments
 }
 
-// checkJournal checks which jobs have results in a dead runner's journal.
+// checkJournal checks that a dead runner's journal contains results of exactly the jobs in want.
 func checkJournal(t *testing.T, dir, situation string, want ...int64) {
 	t.Helper()
 	results, _, err := ReadJournal(dir, JournalSize{}, func(wire.Lease) bool { return true })
@@ -56,7 +57,8 @@ func checkJournal(t *testing.T, dir, situation string, want ...int64) {
 	}
 }
 
-// Appended results are read back in order from a journal that is still open, as it is after a SIGKILL.
+// The results in a journal are read in the order in which they were appended. The journal need not be closed:
+// a runner that is killed does not close it.
 func TestJournalIsReadAsWritten(t *testing.T) {
 	j := newJournal(t)
 	checkJournal(t, j.dir, "empty")
@@ -65,8 +67,7 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 	checkJournal(t, t.TempDir(), "no journal")
 }
 
-// If another process truncates the current segment, the runner survives and writes later
-// results.
+// If another process truncates the newest segment, the runner continues and can write further results.
 func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1)
@@ -79,7 +80,7 @@ func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	checkJournal(t, j.dir, "after it was cut short", 3)
 }
 
-// If the last record is cut off at any byte, the records before it are still read.
+// If the last record is incomplete, no matter where it is cut off, the records before it are still read.
 func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1, 2)
@@ -96,8 +97,7 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	}
 }
 
-// A flipped bit anywhere in a record is detected: that record is not returned, but the records
-// before it are.
+// If any bit of a record is wrong, the record is not returned. The records before it are.
 func TestDamagedRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
@@ -130,8 +130,8 @@ func TestJournalContinuesInSegments(t *testing.T) {
 	checkJournal(t, j.dir, "twelve segments", want...)
 }
 
-// A segment is removed when all its results are acknowledged, in any order, and not before. The current
-// segment is not removed.
+// When all results of a segment are acknowledged, in any order, the segment is removed. The newest segment is
+// not removed.
 func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1, 2)
@@ -154,8 +154,8 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	checkJournal(t, j.dir, "after it was emptied", 5)
 }
 
-// No input makes the journal parser panic. Damaged input after a valid record does not hide that
-// record.
+// The journal parser does not panic, no matter what the journal contains. It returns a valid record even if
+// damaged data follows.
 func FuzzJournal(f *testing.F) {
 	frame := resultFrame(1)
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After an incomplete write, such as on a full disk, the journal removes the partial record, so that readers
-// find the records that follow.
+// If a record is written only in part, for example because the disk is full, the journal removes the part.
+// Readers thus find all later records.
 func TestShortWriteHidesNoRecord(t *testing.T) {
 	const limit = 128 << 10 // not a multiple of the size of a record
 	j := newJournal(t)
@@ -31,10 +31,11 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 	checkJournal(t, j.dir, "after a short write", append(want, -2)...)
 }
 
-// limitFileSize prevents files from growing beyond maxBytes until the returned function is called.
+// limitFileSize prevents files of this process from growing beyond maxBytes, until the returned function is
+// called.
 func limitFileSize(t *testing.T, maxBytes int64) func() {
 	t.Helper()
-	signal.Ignore(syscall.SIGXFSZ) // the write then fails, and the signal does not end this process
+	signal.Ignore(syscall.SIGXFSZ) // the write fails instead of the signal ending this process
 	var oldLimit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &oldLimit); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func limitFileSize(t *testing.T, maxBytes int64) func() {
 	}
 }
 
-// allocatedBytes returns how many bytes of a file have disk space.
+// allocatedBytes returns for how many bytes of a file the file system has allocated space.
 func allocatedBytes(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var st unix.Stat_t

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// allocatedBytes returns how many bytes of a file have disk space.
+// allocatedBytes returns for how many bytes of a file the file system has allocated space.
 func allocatedBytes(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var info struct { // FILE_STANDARD_INFO

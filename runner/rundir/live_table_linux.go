@@ -10,12 +10,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// LiveTable gives another process access to the current contents of a living runner's table of running
-// attempts.
+// LiveTable reads a living runner's table of running attempts from another process. It always shows the
+// current contents.
 type LiveTable struct{ slots tableSlots }
 
-// MapLiveTable maps the running table of the runner in a directory into memory. It stays mapped until this
-// process ends.
+// MapLiveTable maps the table of the runner in dir into memory, until this process ends.
 func MapLiveTable(dir string) (LiveTable, error) {
 	f, err := os.Open(filepath.Join(dir, TableFileName))
 	if err != nil {
@@ -33,7 +32,8 @@ func MapLiveTable(dir string) (LiveTable, error) {
 // PID returns the pid of the runner.
 func (t LiveTable) PID() int { return int(t.slots.field(0, 0)) }
 
-// LeasesExpire reports whether the leases of the runner's service are limited in time.
+// LeasesExpire reports whether the leases of the runner's service expire. If so, other nodes may then start
+// the jobs.
 func (t LiveTable) LeasesExpire() bool { return t.slots.field(0, leasesExpireField)&1 != 0 }
 
 // Attempt returns the attempt in a slot, from 1 to MaxSlots. Its Seq is 0 if the slot is free. Otherwise,

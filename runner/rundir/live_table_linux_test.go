@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Another process immediately sees the changes that a living runner writes to its table.
+// If a living runner changes its table, another process sees the change immediately.
 func TestLiveTableShowsChanges(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// lockTimeout is how long WaitForLock waits for a lock. The process that holds the lock may be about to
-// end.
+// lockTimeout is how long WaitForLock waits for a lock, because the process that holds the lock may be about
+// to end.
 const lockTimeout = 2 * time.Second
 
-// WaitForLock calls the given function repeatedly until the function gets the lock, and returns the locked
-// file. If this takes longer than lockTimeout, it returns nil.
+// WaitForLock calls tryLock until it gets the lock, and returns the locked file. It returns nil if this takes
+// longer than lockTimeout.
 func WaitForLock(tryLock func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := tryLock()
@@ -22,8 +22,8 @@ func WaitForLock(tryLock func() (f *os.File, ok bool, err error)) (*os.File, err
 	}
 }
 
-// RemoveOwnDir removes a runner's own directory. It removes the lock file last: without the lock, a
-// service would consider the runner dead and read its files while they are being removed.
+// RemoveOwnDir removes the directory of this runner. It removes the lock file last: without its lock, a
+// service would consider the runner dead, and read files that are being removed.
 func RemoveOwnDir(dir string, lock *os.File) error {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// TestMain runs as a runner if QUEUECTL_TEST_RUNNER is set, for the tests that need a second process.
+// TestMain runs this program as a runner if QUEUECTL_TEST_RUNNER is set, for tests that need a second
+// process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
 		fmt.Println(createRunnerFiles(dir))
@@ -24,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// createRunnerFiles creates the files of a runner that is running one job and has the result of another.
-// Until this process ends, it holds the runner's lock.
+// createRunnerFiles creates the files of a runner with one running job and the result of another job. It
+// holds the runner's lock until this process ends.
 func createRunnerFiles(dir string) error {
 	if _, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
@@ -46,7 +47,7 @@ func createRunnerFiles(dir string) error {
 	return nil
 }
 
-// While a runner is alive, no other process can take its lock; afterwards the lock is free. The runner's
+// While a runner is alive, no other process can take its lock. When it was killed, the lock is free. Its
 // files can be read while it is alive, and are complete after it was killed.
 func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
@@ -103,8 +104,8 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 // isAlive reports whether the lock of a runner's directory is held.
 func isAlive(dir string) (bool, error) { return IsLockHeld(filepath.Join(dir, LockFileName)) }
 
-// Processes that concurrently check whether a runner is alive do not see each other's locks. Otherwise a
-// dead runner would look like a living one to which no service can connect.
+// Several processes can check at the same time whether a runner is alive. The check of one process must not
+// make the runner look alive to another.
 func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), LockFileName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -20,8 +20,8 @@ func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not
-// exist. For the check it takes a shared lock, so that concurrent checks do not disturb each other.
+// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist.
+// It tries to take a shared lock, which does not conflict with that of a concurrent check.
 func IsLockHeld(path string) (bool, error) {
 	f, err := OpenRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,10 +46,9 @@ func LockDir(path string) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// OpenRegular opens a regular file in a runner's directory for reading. Jobs may have put anything into
-// this directory if the runner has switched to their account. OpenRegular therefore follows no symbolic
-// link and does not block on a FIFO. For a file that is not regular, it returns the same error as for a
-// missing one.
+// OpenRegular opens a regular file in a runner's directory for reading. If the runner has switched to an
+// account, jobs may have put anything into this directory. So OpenRegular follows no symbolic link, and does
+// not block on a FIFO. If the file is not regular, the error is the same as for a missing file.
 func OpenRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {
@@ -64,8 +63,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return nil, err
 }
 
-// takeLock locks a file with a mode of flock(2), without waiting. If it does not get the lock, it closes
-// the file.
+// takeLock locks a file without waiting. flockMode is the kind of lock, as for flock(2). If another process
+// holds the lock, takeLock closes the file.
 func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
 	switch err := unix.Flock(int(f.Fd()), flockMode|unix.LOCK_NB); err {
 	case nil:

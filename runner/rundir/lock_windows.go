@@ -14,12 +14,12 @@ func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 	return lockfile.Acquire(path, true)
 }
 
-// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not
-// exist. Concurrent checks do not disturb each other.
+// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist.
+// A check does not see the lock that another check takes for a moment.
 func IsLockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
-// OpenRegular opens a file in a runner's directory for reading. Other processes can still remove the
-// file.
+// OpenRegular opens a file in a runner's directory for reading. While the file is open, other processes can
+// still remove it.
 func OpenRegular(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
@@ -27,8 +27,9 @@ func OpenRegular(path string) (*os.File, error) {
 // removeTimeout is how long removeLockedDir tries to remove a directory.
 const removeTimeout = time.Second
 
-// removeLockedDir releases the lock and then removes the directory dir. Windows removes no file that is open.
-// So removeLockedDir tries again while another process has the lock file open to check the lock.
+// removeLockedDir releases the lock and then removes the directory dir. Windows cannot remove an open file.
+// Another process may have the lock file open for a moment to check the lock, so removeLockedDir tries
+// repeatedly.
 func removeLockedDir(dir string, lock *os.File) error {
 	lock.Close()
 	for deadline := time.Now().Add(removeTimeout); ; time.Sleep(time.Millisecond) {

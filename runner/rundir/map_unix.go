@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps size bytes from the start of a file into memory. A write to the mapping changes the file
-// immediately, so the change survives the death of this process.
+// mapFile maps size bytes from the start of a file into memory. A write to this memory changes the file
+// immediately, so the change is kept even if this process dies.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
@@ -17,8 +17,8 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 // unmapFile removes a mapping.
 func unmapFile(mem []byte) error { return unix.Munmap(mem) }
 
-// fileID returns the device and inode number of a file. They distinguish the file from all copies of it
-// that exist at the same time.
+// fileID returns the device and inode number of a file. If a copy of the file exists at the same time, its
+// numbers are different.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapFile maps size bytes from the start of a file into memory. A write to the mapping changes the file
-// immediately, so the change survives the death of this process.
+// mapFile maps size bytes from the start of a file into memory. A write to this memory changes the file
+// immediately, so the change is kept even if this process dies.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, 0, uint32(size), nil)
 	if err != nil {
@@ -28,7 +28,8 @@ func unmapFile(mem []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
-// fileID returns two numbers that distinguish a file from all copies of it that exist at the same time.
+// fileID returns two numbers that identify a file. If a copy of the file exists at the same time, its numbers
+// are different.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var info windows.ByHandleFileInformation
 	err = windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info)

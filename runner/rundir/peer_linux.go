@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerCredentials returns the credentials of the process at the other end of a Unix socket, from the kernel.
+// PeerCredentials returns the pid, uid and gid of the process at the other end of a Unix socket, as reported
+// by the kernel.
 func PeerCredentials(c net.Conn) (*unix.Ucred, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -36,8 +37,8 @@ func PeerPID(c net.Conn) int64 {
 	return int64(cred.Pid)
 }
 
-// CheckPeer checks the process at the other end of a socket. It returns the uid of the process, or -1 if the uid is
-// unknown. If the uid is neither serviceUID nor 0 (root), it returns an error.
+// CheckPeer returns an error if the process at the other end of a socket belongs neither to the service's
+// account nor to root. uid is the uid of the process, or -1 if it is unknown.
 func CheckPeer(c net.Conn, serviceUID int) (uid int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {

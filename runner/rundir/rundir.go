@@ -1,23 +1,22 @@
-// Package rundir reads and writes the files in a runner's directory. With these files, a service finds the
-// runner, and learns what a dead runner has done.
+// Package rundir reads and writes the files in a runner's directory. A service uses these files to find the
+// runner, and to learn which attempts a dead runner has started and how they ended.
 //
-// A runner and the service that finds it may come from different builds, so the names and formats in this
+// A runner and the service that finds it may be of different versions, so the names and formats in this
 // package never change. Start with the names below. Journal stores the results that the service has not
-// acknowledged, and Table the running attempts. A living runner holds a lock on the file LockFileName; a dead
-// one does not.
+// acknowledged, and Table the running attempts. A living runner holds a lock on the file LockFileName.
 package rundir
 
 import "strings"
 
-// Names in the runners' directory, whose path the service chooses. It contains one directory for each
-// runner that is alive or has left files, and the directories with these names.
+// Names in the runners' directory, whose path the service chooses. In addition to these directories, it
+// contains one directory for each runner that is alive or has left files.
 const (
 	OutputsDirName    = "output"
 	WorkspacesDirName = "jobs"    // one directory per runner, for the private directories of attempts
 	ProgramsDirName   = "program" // copies of the program, on systems that cannot replace a running program
 
-	// AccountDirPrefix begins the name of a directory for the runners that have switched to one account. The
-	// rest of the name is the name of this account. The directory contains the directories of these runners.
+	// AccountDirPrefix, followed by the name of an account, is the name of a directory that contains the
+	// directories of the runners that have switched to this account.
 	AccountDirPrefix = "as-"
 )
 

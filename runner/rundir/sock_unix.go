@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/sockpath"
 )
 
-// Listen creates a socket and sets its mode. The socket exists for a moment before its mode is set. This is
-// safe, because accounts that may not connect cannot enter the socket's directory.
+// Listen creates a socket and sets its mode. For a moment before, the socket has another mode. This is safe,
+// because accounts that may not connect cannot enter the socket's directory.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	shortPath, done, err := sockpath.ShortPath(path)
 	if err != nil {
@@ -22,7 +22,7 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Closing the listener must not remove the socket: the socket is removed together with its directory.
+	// The socket is removed together with its directory, not when the listener is closed.
 	l.SetUnlinkOnClose(false)
 	return l, os.Chmod(path, mode)
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// pipeName returns the name of the named pipe that replaces a runner's socket on Windows. The name is
-// unique, because it contains the name of the runner, which is never used again on this machine.
+// pipeName returns the name of a runner's named pipe, which Windows uses instead of the socket with this
+// path. The name is unique, because it contains the name of the runner, and no other runner on this machine
+// ever has this name.
 func pipeName(path string) string {
 	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
 }
@@ -24,8 +25,8 @@ func Listen(path string, _ os.FileMode) (net.Listener, error) {
 	return pipe.Listen(pipeName(path), pipe.OwnerOnlyDescriptor())
 }
 
-// Dial connects to a runner's pipe. It returns an error if the pipe's server is not a runner of this
-// user.
+// Dial connects to a runner's pipe. It returns an error if the pipe was created neither by this user nor by
+// the system.
 func Dial(path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -40,8 +41,8 @@ func Dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// checkServer returns an error if the process that created the pipe belongs neither to the system nor to
-// the account that owns the objects of this process.
+// checkServer returns an error if the process that created the pipe runs neither as the system nor as the
+// account to which new objects of this process belong.
 func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {

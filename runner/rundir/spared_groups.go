@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// AppendSparedGroup stores, in a runner's directory, the id of a process group that a job was allowed to
-// leave behind.
+// AppendSparedGroup stores the id of a process group in a runner's directory. The group is one that continues
+// after its job, as the job allows.
 func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
 	f, err := os.OpenFile(filepath.Join(dir, sparedFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {
@@ -23,8 +23,8 @@ func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
 // maxSparedBytes bounds how many bytes ReadSparedGroups reads.
 const maxSparedBytes = 16 << 20
 
-// ReadSparedGroups returns the ids of the process groups that a dead runner's jobs were allowed to leave
-// behind.
+// ReadSparedGroups returns the ids of the process groups that were allowed to continue after a dead runner's
+// jobs.
 func ReadSparedGroups(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
 	raw, err := ReadRegular(filepath.Join(dir, sparedFileName), maxSparedBytes)

@@ -10,23 +10,23 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The running table is a file that the runner maps into memory: a header, and one slot for each running
-// attempt. Writing to it takes no system call, and the contents survive a SIGKILL of the runner.
-// See docs/decisions/0056.
+// The table of running attempts is a file that the runner maps into memory. It consists of a header, and one
+// slot for each running attempt. A write to the table needs no system call, and is kept even if the runner is
+// killed by SIGKILL. See docs/decisions/0056.
 const (
 	slotBytes = 64
-	MaxSlots  = 4096 // maximum number of slots, and so of workers
+	MaxSlots  = 4096 // maximum number of slots; each worker needs one
 )
 
-// Table is the running table of this runner. A slot is written only by the worker that uses it.
+// Table is the table of running attempts of this runner. Only the worker that uses a slot writes to it.
 type Table struct {
 	mem           tableSlots
 	file          *os.File
-	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
+	reservedBytes int64 // how much of the file has disk space, from its start, in bytes
 }
 
-// CreateTable creates the running table of a new runner in dir. pid and startTicks identify the runner's process;
-// startTicks is its start time in the unit of process.OwnStartTicks.
+// CreateTable creates the table of running attempts for a new runner in dir. pid and startTicks identify the
+// runner's process. startTicks is its start time, as returned by process.OwnStartTicks.
 func CreateTable(dir string, mode os.FileMode, pid int, startTicks int64) (*Table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, TableFileName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
@@ -56,7 +56,7 @@ func CreateTable(dir string, mode os.FileMode, pid int, startTicks int64) (*Tabl
 }
 
 // ReserveSlots reserves disk space for the given number of slots, and returns how many slots have disk space
-// now. On a full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
+// now. A write to a slot without disk space would kill the runner (SIGBUS) if the disk is full.
 func (t *Table) ReserveSlots(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.reservedBytes < int64(slots+1)*slotBytes {
@@ -79,9 +79,9 @@ func (t *Table) writeSlot(slot int64, fields ...int64) {
 	}
 }
 
-// SetJournalSize stores the size of the journal, so that a service can detect that a part of the journal is
-// missing. The stored size is never larger than the real size, even while the journal changes to a new
-// segment.
+// SetJournalSize stores the size of the journal, so that a service can notice if a part of the journal is
+// missing. The runner may die at any time. So the stored size is never too large, not even while the journal
+// changes to a new segment.
 func (t *Table) SetJournalSize(size JournalSize) {
 	if int64(size.segment) != t.mem.field(0, journalField) {
 		t.mem.setField(0, journalField+1, 0)
@@ -91,17 +91,17 @@ func (t *Table) SetJournalSize(size JournalSize) {
 	t.mem.setField(0, journalField+2, size.olderBytes)
 }
 
-// journalField is the first header field about the journal. The fields before it are the runner's pid
-// and start time, and the device and inode number of the table's file.
+// journalField is the index of the first header field about the journal. The fields before it are the
+// runner's pid and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasesExpireField is a header field. Its lower 32 bits are 1 while the service's leases are limited in
-// time, and otherwise 0. Its upper 32 bits are a checksum of the fields before journalField. If the
-// checksum is wrong, the header is damaged. Readers then ignore the runner's pid in it, and do not conclude
-// from the device and inode number that the directory was copied.
+// leasesExpireField is the index of a header field. Its lower 32 bits are 1 if the service's leases expire,
+// and otherwise 0. Its upper 32 bits are a checksum of the fields before journalField. If the checksum is
+// wrong, these fields are damaged. Readers then ignore the pid, and do not treat the directory as a copy
+// because of a wrong device or inode number.
 const leasesExpireField = 7
 
-// SetLeasesExpire stores whether the service's leases are limited in time.
+// SetLeasesExpire stores whether the leases of the runner's service expire.
 func (t *Table) SetLeasesExpire(expire bool) {
 	n := uint64(headerChecksum(t.mem)) << 32
 	if expire {
@@ -113,7 +113,7 @@ func (t *Table) SetLeasesExpire(expire bool) {
 // headerChecksum returns the checksum of the header fields before journalField.
 func headerChecksum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
-// SetStarting stores an attempt in its slot, before its process is forked. SetProcess adds the process.
+// SetStarting stores an attempt in its slot before the attempt's process exists. SetProcess adds the process.
 func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
 	t.writeSlot(slot, 0, l.Fence, 0, startedAtMillis)
 	t.writeSlot(slot, l.Seq)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// tableSlots is the contents of a running table.
+// tableSlots is the contents of the file with a table of running attempts.
 type tableSlots []byte
 
 // field returns the i-th number of a slot.
@@ -24,19 +24,19 @@ func (s tableSlots) setField(slot, i int, n int64) {
 	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
 }
 
-// RunningTable is the parsed content of a runner's running table.
+// RunningTable is the parsed content of a runner's table of running attempts.
 type RunningTable struct {
-	// PID and StartTicks are the pid and the start time of the runner's process. PID is 0 if the directory is
-	// a copy, because the process with the stored pid belongs to the original directory and may be alive.
+	// PID and StartTicks are the pid and the start time of the runner's process. If the directory is a copy,
+	// PID is 0: the stored pid is that of the original runner, which may be alive.
 	PID         int
 	StartTicks  int64
 	Attempts    []wire.Attempt
 	JournalSize JournalSize
-	Intact      bool // the table has its full size, and its header is valid
+	Intact      bool // the file has its full size and a valid header
 }
 
-// ReadTable reads the running table in a runner's directory. If the file is missing, the result is empty.
-// If the file is too short, the result may be incomplete.
+// ReadTable reads the table of running attempts in a runner's directory. If the file is missing, the result
+// is empty. If the file is too short, the result may be incomplete, and Intact is false.
 func ReadTable(dir string) (t RunningTable, err error) {
 	f, err := OpenRegular(filepath.Join(dir, TableFileName))
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// newTable creates the running table of a runner with pid 4711 and start time 99.
+// newTable creates the table of running attempts of a runner with pid 4711 and start time 99, in clock ticks.
 func newTable(t *testing.T, dir string) *Table {
 	t.Helper()
 	table, err := CreateTable(dir, 0o600, 4711, 99)
@@ -24,8 +24,8 @@ func newTable(t *testing.T, dir string) *Table {
 	return table
 }
 
-// newRunnerFiles creates the running table and the journal of a runner in a new directory. It creates the
-// table with newTable.
+// newRunnerFiles creates the files of a runner in a new directory: its table of running attempts (see
+// newTable) and its journal of results.
 func newRunnerFiles(t *testing.T) (dir string, table *Table, j *Journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -38,7 +38,7 @@ func newRunnerFiles(t *testing.T) (dir string, table *Table, j *Journal) {
 	return dir, table, j
 }
 
-// After a runner has died, its running table shows its pid and the running attempts.
+// After a runner has died, its table names its pid and the running attempts.
 func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
@@ -64,8 +64,8 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	}
 }
 
-// The copy of a running table shows the attempts but no runner process, so no process of the original
-// runner is ended.
+// A copy of a runner's table names the attempts, but not the runner's process. Otherwise the process of the
+// original runner could be killed.
 func TestCopiedTableNamesNoRunner(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newTable(t, dir)
@@ -91,8 +91,8 @@ func TestCopiedTableNamesNoRunner(t *testing.T) {
 	}
 }
 
-// Slots have disk space before they are used, and no slot without disk space is used: on a full disk,
-// writing to it would kill the runner.
+// Before a slot is used, it has disk space. Without disk space, a write to the slot would kill the runner on
+// a full disk.
 func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
@@ -106,7 +106,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	if got, _ := ReadTable(dir); len(got.Attempts) != 1 || got.Attempts[0].Seq != 5 {
 		t.Errorf("the running attempts are %v, want them unchanged", got.Attempts)
 	}
-	table.file.Close() // closing the file makes writes fail, as on a full disk
+	table.file.Close() // writes now fail, like on a full disk
 	if n, err := table.ReserveSlots(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
 		t.Errorf("ReserveSlots without disk space returned %d slots, %v; want about 1000 and an error", n, err)
 	}
@@ -115,7 +115,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	}
 }
 
-// A runner that died before it had a running table has run no attempts.
+// A runner without a complete table header died before it ran any attempt.
 func TestNoTableMeansNothingRan(t *testing.T) {
 	dir := t.TempDir()
 	for _, half := range []int{-1, 0, slotBytes - 1} {
@@ -131,8 +131,8 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	}
 }
 
-// A running table with a damaged header names no runner, and does not count as a copy. If it did, the process
-// trees of its attempts would not be ended, because the trees in a copied table belong to another runner.
+// If the header of a table is damaged, the runner's pid is unknown. The table still does not count as a copy:
+// for a copy, the processes of the attempts would not be ended, because they belong to another runner.
 func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

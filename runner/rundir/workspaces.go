@@ -16,10 +16,10 @@ import (
 // The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
 //
 // By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is /mnt/scratch/RUNNER,
-// and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir. The process that removes
-// a dead runner's directory reads this file. So it finds the private directories even if job_tmpdir has
-// changed. The text does not contain the last part of the path, so even if someone manipulates the file, only
-// a directory with the runner's name can be removed.
+// and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir. This file is read when a
+// dead runner's directory is removed. So the private directories are found even if job_tmpdir has changed. If
+// someone manipulates the file, still only a directory with the runner's name can be removed, because the
+// text does not contain this last part of the path.
 
 // TmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
 const TmpdirSetting = "job_tmpdir"
@@ -32,19 +32,17 @@ func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
 	return atomicfile.Write(filepath.Join(dir, tmpdirFileName), []byte(WithChecksum(tmpdir)), mode)
 }
 
-// ReadTmpdir returns the job_tmpdir with which the runner that uses a directory was started, or "" if it
-// has none.
+// ReadTmpdir returns the job_tmpdir of the runner that uses a directory, or "" if it has none.
 func ReadTmpdir(dir string) (string, error) {
 	return ReadChecksummedFile(filepath.Join(dir, tmpdirFileName), maxPathBytes)
 }
 
-// WorkspacesRemoveTimeout bounds the time for the removal of all private directories of a runner.
+// WorkspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckTmpdir returns an error if a directory is unsuitable as job_tmpdir. Other accounts must not be able to
-// change the directory. It must not be inside runnersDir, the directory of the runners: otherwise its
-// subdirectories could have the same paths as the runners' directories. If othersMayEnter is true, other accounts
-// must be able to enter it.
+// CheckTmpdir returns an error if a directory is unsuitable as job_tmpdir. No other account may be able to
+// change it. It must not be inside runnersDir, because a subdirectory of it could then have the same path as
+// a runner's directory. If othersMayEnter is true, other accounts must be able to enter it.
 func CheckTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -64,9 +62,9 @@ func CheckTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	return nil
 }
 
-// MakeWorkspaces creates the directory that holds the private directories of the named runner's jobs,
-// and returns its path. runnersDir is the directory of the runners, and tmpdir is the setting job_tmpdir or "".
-// If othersMayEnter is true, other accounts can enter the directory to reach their own files, but cannot list it.
+// MakeWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
+// tmpdir is the setting job_tmpdir, or "". If othersMayEnter is true, other accounts can enter the directory
+// to reach their own files, but cannot list it.
 func MakeWorkspaces(runnersDir, tmpdir, runnerName string, othersMayEnter bool) (string, error) {
 	parent := tmpdir
 	var err error
@@ -91,7 +89,7 @@ func makeWorkspacesDir(dir string, othersMayEnter bool) error {
 	}
 	err := os.Mkdir(dir, mode)
 	if err == nil {
-		err = os.Chmod(dir, mode) // this sets the exact mode, independent of the umask and of a setgid parent
+		err = os.Chmod(dir, mode) // sets the exact mode, no matter which umask or setgid parent applies
 	}
 	if errors.Is(err, os.ErrExist) {
 		err = CheckWorkspaces(dir)
@@ -102,9 +100,9 @@ func makeWorkspacesDir(dir string, othersMayEnter bool) error {
 	return nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory and the private directories of its jobs. It removes
-// each private directory with the rights of the account that owns it. If a private directory cannot be
-// removed, RemoveDeadRunner leaves it and continues.
+// RemoveDeadRunner removes a dead runner's directory and the private directories of its jobs. It removes each
+// private directory with the rights of the account that owns it. If it cannot remove one, it continues with
+// the others.
 func RemoveDeadRunner(dir string) error {
 	tmpdir, err := ReadTmpdir(dir)
 	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesDirName), tmpdir} {
@@ -116,8 +114,8 @@ func RemoveDeadRunner(dir string) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// RemoveWorkspaces removes the directory that holds the private directories of a runner's jobs, with
-// its contents. None of the jobs may be running. It stops at the deadline.
+// RemoveWorkspaces removes the directory with the private directories of a runner's jobs. None of the jobs
+// may be running. If it has not finished at the deadline, it stops.
 func RemoveWorkspaces(dir string, deadline time.Time) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

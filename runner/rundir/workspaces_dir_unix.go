@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// CheckWorkspaces returns an error if another account could replace the private directories of jobs in the
-// directory dir. It must exist, and may be the root of a mounted file system.
+// CheckWorkspaces returns an error if another account could replace the jobs' private directories in dir,
+// which must exist. dir may be the root of a mounted file system.
 func CheckWorkspaces(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -30,9 +30,9 @@ func CheckWorkspaces(dir string) error {
 	return nil
 }
 
-// checkParents returns an error if another account could change or replace a directory for the private
-// directories of jobs. realPath is its path without symbolic links. If othersMayEnter is true, every
-// account must be able to enter the directory.
+// checkParents returns an error if another account could change or replace a directory that is to contain the
+// private directories of jobs. realPath is its path without symbolic links. If othersMayEnter is true, all
+// accounts must be able to enter it.
 func checkParents(path, realPath string, othersMayEnter bool) error {
 	if realPath != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + realPath)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The operator may create the directory that contains the private directories of jobs. It is rejected
-// if another account owns it or may write to it, and the error shows the command that corrects this.
+// The operator may create the directory for the private directories of jobs. If another account owns it or
+// may write to it, it is rejected, and the error shows the command that corrects this.
 func TestWorkspacesDirIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -62,9 +62,9 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 	}
 }
 
-// job_tmpdir must be a directory outside the runners' own directory. It must belong to the runners'
-// account alone, and no other account may be able to rename it. If each job has its own account, all
-// accounts must be able to enter it.
+// job_tmpdir must be a directory outside the runners' directory. It must belong to the runners' account, and
+// no other account may be able to change or rename it. If each job has its own account, all accounts must be
+// able to enter it.
 func TestTmpdirIsChecked(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// CheckWorkspaces returns nil for every directory, because no other account can access its parent
-// directory.
+// CheckWorkspaces returns nil: no other account can access the parent directory, so no check is needed.
 func CheckWorkspaces(string) error { return nil }
 
 // checkParents returns an error if another account could change a directory for the private directories of

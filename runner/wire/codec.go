@@ -5,10 +5,9 @@ import (
 	"reflect"
 )
 
-// A frame is encoded field by field, in the order of its struct. A number is encoded as a varint, and a
-// flag as one byte. A text is encoded as its length, followed by its bytes. A list is encoded as the number
-// of its entries, followed by the entries. A struct inside a frame is encoded as the sequence of its
-// fields.
+// A frame is encoded field by field, in the order of its struct: a number as a varint, a flag as one byte, a
+// text as its length and its bytes, a list as the number of its entries and the entries. The fields of a
+// nested struct are encoded one after another.
 
 // appendValue appends the encoding of v to b.
 func appendValue(b []byte, v reflect.Value) []byte {
@@ -33,24 +32,24 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		}
 		b = binary.AppendVarint(b, int64(v.Len()))
 	}
-	for i := range v.Len() { // a list, or an array, which has no encoded length
+	for i := range v.Len() { // a list, whose length is encoded above, or an array, which has a fixed length
 		b = appendValue(b, v.Index(i))
 	}
 	return b
 }
 
-// decoder decodes values from its input. If the input is damaged, it sets a flag and decodes all further values
-// as zero.
+// decoder decodes values from its input. If the input is damaged, it sets damaged, and returns zero for all
+// further values.
 type decoder struct {
 	raw     []byte
-	text    string // contains the same bytes as raw; decoded texts share its memory
+	text    string // the bytes of raw as a string; decoded texts are parts of it
 	damaged bool
 }
 
 func (d *decoder) markDamaged() { d.damaged, d.raw, d.text = true, nil, "" }
 
-// takeBytes removes the first n bytes from the input and returns them. If n is negative or larger than the
-// input, the input is damaged.
+// takeBytes removes the first n bytes from the input and returns them. If the input does not have n bytes, it
+// is damaged.
 func (d *decoder) takeBytes(n int) (taken string) {
 	if n < 0 || n > len(d.text) {
 		d.markDamaged()
@@ -114,7 +113,8 @@ func (d *decoder) readValue(v reflect.Value) {
 			return
 		}
 		n := d.readInt()
-		if n < 0 || n > int64(len(d.raw)/minEncodedBytes(v.Type().Elem())) { // check this before allocating memory
+		// Check this before allocating memory for n entries.
+		if n < 0 || n > int64(len(d.raw)/minEncodedBytes(v.Type().Elem())) {
 			d.markDamaged()
 		} else if n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), int(n), int(n)))
@@ -127,7 +127,7 @@ func (d *decoder) readValue(v reflect.Value) {
 	}
 }
 
-// minEncodedBytes returns how many bytes an encoded value of a type takes at least.
+// minEncodedBytes returns the smallest size of an encoded value of a type, in bytes.
 func minEncodedBytes(t reflect.Type) (n int) {
 	if t.Kind() != reflect.Struct {
 		return 1

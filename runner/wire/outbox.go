@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// Outbox writes to a connection without blocking its callers. Send and FlushNow immediately write as many
-// bytes as the connection accepts without blocking. The method Run, which needs its own goroutine, writes
-// the rest.
+// Outbox writes to a connection without blocking its callers. Send and FlushNow write what the connection
+// accepts immediately. Run writes the rest, and needs a separate goroutine.
 type Outbox struct {
 	conn net.Conn
 	wake chan struct{} // wakes Run
@@ -28,14 +27,14 @@ func (o *Outbox) Buffer(b []byte) {
 	o.mu.Unlock()
 }
 
-// Send writes the bytes that Buffer has added, and then b. It does not block.
+// Send writes the bytes that are in the outbox, and then b. It does not block.
 func (o *Outbox) Send(b []byte) {
 	o.Buffer(b)
 	o.FlushNow()
 }
 
-// SendFrames encodes frames and writes them together and in order. Like Send, it does not block. It returns the
-// number of bytes that Run must still write.
+// SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the
+// number of bytes that are left for Run.
 func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,10 +52,9 @@ func (o *Outbox) FlushNow() {
 	o.mu.Unlock()
 }
 
-// flushLocked writes the bytes in the outbox with the given function, which returns how many bytes it wrote.
-// If the function writes only some of them, flushLocked leaves the rest to the method Run. If another
-// goroutine is already writing, flushLocked leaves all bytes to it. The caller holds mu. flushLocked unlocks
-// it during the write.
+// flushLocked passes the bytes in the outbox to write, which returns how many of them it wrote. It leaves the
+// others to the method Run. If another goroutine is already writing, flushLocked leaves all bytes to that
+// goroutine. The caller holds mu, which flushLocked unlocks during the write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent
@@ -79,7 +77,7 @@ func (o *Outbox) Run() {
 		o.mu.Lock()
 		o.flushLocked(func(c net.Conn, b []byte) int {
 			if _, err := c.Write(b); err != nil {
-				c.Close() // the goroutine that reads the connection then gets the error
+				c.Close() // so that the goroutine that reads the connection gets an error
 			}
 			return len(b)
 		})
@@ -104,8 +102,8 @@ func (o *Outbox) Close() bool {
 	return true
 }
 
-// Wake wakes the goroutine that receives from a channel of capacity 1. It does nothing if a signal is
-// already in the channel.
+// Wake sends a signal to the channel c of capacity 1, to wake the goroutine that receives from it. If c
+// already contains a signal, Wake does nothing.
 func Wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// While the service reads slowly, newly added frames do not overwrite the frames that Run is writing. This is
-// also true after Run was woken up without having work.
+// While Run is writing a frame to a slow reader, new frames do not overwrite this frame in memory. This also
+// applies after a wake-up of Run when nothing was to be written.
 func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
@@ -27,9 +27,9 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 		read("first")
 		synctest.Wait()
 		Wake(o.wake)
-		synctest.Wait() // the writer was woken up without having work
+		synctest.Wait() // Run was woken up, although nothing was to be written
 		send("one")
-		synctest.Wait() // the writer is now blocked in writing this frame
+		synctest.Wait() // Run is now blocked in writing this frame
 		send("two")
 		read("one")
 		read("two")

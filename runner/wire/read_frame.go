@@ -18,7 +18,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, err
 	}
-	f, _, err := Parse(frame) // usually returns ErrIncompleteFrame, because the fields are still missing
+	f, _, err := Parse(frame) // usually ErrIncompleteFrame, because only the header was read
 	if err == ErrIncompleteFrame {
 		frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame)-1)...)
 		if _, err := io.ReadFull(r, frame[frameHeaderBytes:]); err != nil {

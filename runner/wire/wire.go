@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// ProtocolVersion is the newest protocol version that this program supports. Each side names its newest
-// version in its first frame. Both sides then use the lower of the two versions. A new version may only add
-// types of frames, and optional fields at the end of a type (optionalFields). Apart from that, the layout
-// of a type never changes. So a side that knows a type can read its frames from every other version. Older
-// versions omit the optional fields. See docs/decisions/0051.
+// ProtocolVersion is the newest protocol version that this program supports. Each side sends its own in its
+// first frame, and both then use the lower one. A new version may only add types of frames, and optional
+// fields at the end of a type (optionalFields). Otherwise the layout of a type never changes, so a side that
+// knows a type can read such frames of every version. Older versions omit the optional fields. See
+// docs/decisions/0051.
 const ProtocolVersion = 1
 
-// Compare compares the positions of two attempts of a queue: by Rank, then by Seq. If both are equal, the position
-// with StartsBefore set comes first. The result is negative if p comes first, and positive if other comes first.
+// Compare returns a negative number if p comes before other, and a positive number if p comes after other. It
+// compares Rank, then Seq. If both are equal, a position with StartsBefore set comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.StartsBefore != other.StartsBefore {
@@ -34,27 +34,28 @@ func (p QueuePosition) Compare(other QueuePosition) int {
 	return order
 }
 
-// NoEpoch is the epoch in the Hello of a client that only wants to know which attempts a runner has.
+// NoEpoch is the epoch in the Hello frame of a client that only wants the list of the runner's attempts.
 const NoEpoch = 0
 
 // MaxFrameBytes bounds the size of a frame in bytes, without its length prefix.
 const MaxFrameBytes = 4 << 20
 
-// Lease identifies one claim of one job. Seq is the job's number. Fence is the number of the claim, by
-// which outdated results are recognised.
+// Lease identifies one claim of one job: the right to run the job once. Seq is the job's number. Fence is the
+// number of the claim. A result with the Fence of an earlier claim is outdated.
 type Lease struct {
 	Seq   int64
 	Fence int64
 }
 
-// Frame is a message: a pointer to one of the structs in frameTypes. The order of a struct's fields is
-// their order in the encoded frame, so it must never change.
+// Frame is a message: a pointer to one of the structs in frameTypes. The fields of a struct are encoded in
+// their order, so the order must never change.
 type Frame any
 
 // RequestID identifies a request of the service. The runner's reply has the same RequestID.
 type RequestID int64
 
-// ID returns a pointer to the RequestID of a request or reply.
+// ID returns a pointer to this RequestID. Thus requests and replies, which contain a RequestID, implement
+// Exchange.
 func (id *RequestID) ID() *RequestID { return id }
 
 // Exchange is a frame that is a request or a reply. A reply has the RequestID of its request.
@@ -62,23 +63,23 @@ type Exchange interface{ ID() *RequestID }
 
 // Frames that the service sends.
 type (
-	// Hello is the first frame of a connection. Epoch is the number of the service start. After a Hello, the
-	// runner rejects frames of connections with a lower epoch. After a Hello with NoEpoch, the runner only
-	// sends the answer.
+	// Hello is the first frame of a connection. Epoch is the number of this start of the service: each start
+	// has a higher number. After a Hello, the runner rejects frames from connections with a lower epoch. With
+	// NoEpoch as the epoch, the runner only sends the HelloReply.
 	Hello struct {
 		ProtocolVersion int64
 		Epoch           int64
 		Version         string
 	}
-	// Setup contains the settings of the runner. Workers is how many attempts run concurrently. SettleDelay is
-	// how long the runner gathers results before it sends them. StopTimeout is how long running attempts may
-	// continue when the operating system ends the runner.
+	// Setup contains the settings of the runner. Workers is how many attempts run at the same time.
+	// SettleDelay is how long the runner collects results before it sends them. StopTimeout is how long
+	// running attempts may continue after the operating system has asked the runner to end.
 	Setup struct {
 		Workers     int64
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
-	// QueuePosition is the sort key of an attempt among the waiting attempts of its queue.
+	// QueuePosition is the position of a waiting attempt in its queue. Compare defines the order.
 	QueuePosition struct {
 		// Rank and Seq are the rank and the number of the attempt's job. If StartsBefore is set, they belong to
 		// another job, and the attempt starts before that job.
@@ -94,7 +95,8 @@ type (
 		// home is the default for Cwd, and its variables, such as HOME, are added to Env.
 		UID  int64
 		Argv []string
-		// Env is the environment, to which the runner adds QUEUECTL_WORKER, the cookie and the account's variables.
+		// Env is the environment of the attempt. The runner adds QUEUECTL_WORKER, the cookie, and the
+		// variables of the account.
 		Env       []string
 		Cwd       string
 		Umask     int64
@@ -123,7 +125,7 @@ type (
 		KillAfter   time.Duration // time between SIGTERM and SIGKILL
 		OutputGrace time.Duration // how long leftover processes may live after the main process has ended
 	}
-	// TypeInput writes a user's input to the terminal of a running attempt. TypeInputReply answers it.
+	// TypeInput types a user's input on the terminal of a running attempt. The reply is TypeInputReply.
 	TypeInput struct {
 		Lease
 		RequestID
@@ -134,7 +136,7 @@ type (
 		Lease
 		Rows, Cols int64
 	}
-	// Drop cancels the Start of an attempt that has not started yet. DropReply answers it.
+	// Drop cancels the Start of an attempt that has not started yet. The reply is DropReply.
 	Drop struct{ Lease }
 	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
 	// to the attempt's result.
@@ -143,31 +145,31 @@ type (
 		Cause int64
 		Grace time.Duration
 	}
-	// ExtendLeases makes all leases of the service last for Duration from now on. If no other ExtendLeases arrives
-	// within this time, the leases expire. The runner then kills all its jobs immediately, and starts no attempt
-	// until another ExtendLeases arrives. Before the first ExtendLeases, and if Duration is 0, the leases do not
-	// expire.
+	// ExtendLeases makes all leases of the service last for Duration, starting now; 0 means that they do not
+	// expire. If the next ExtendLeases does not arrive within this time, the leases expire. The runner then
+	// kills all its jobs immediately, and starts no attempt until another ExtendLeases arrives. Before the
+	// first ExtendLeases, the leases do not expire.
 	ExtendLeases struct {
 		Duration time.Duration
-		// BootDeadlineMillis is when the extended leases end, in milliseconds since boot, including time asleep.
-		// 0 means unknown.
+		// BootDeadlineMillis is the time at which the leases expire, in milliseconds since boot, including
+		// the time that the machine slept. 0 means unknown.
 		BootDeadlineMillis int64
 	}
-	// ReportImmediately makes the runner send the start and the result of an attempt immediately, without
-	// gathering them.
+	// ReportImmediately makes the runner send the start and the result of an attempt without delay. Otherwise
+	// the runner may collect several reports.
 	ReportImmediately struct{ Lease }
 	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// ReadOutput requests the output of an attempt after the position Cursor. ReadOutputReply answers it. If
-	// Wait is set, the runner answers when there is output or the output is complete. Otherwise it answers
-	// immediately.
+	// ReadOutput requests the output of an attempt after the position Cursor. The reply is ReadOutputReply.
+	// If Wait is set, the runner replies when there is new output, or when the output is complete. Otherwise
+	// it replies immediately.
 	ReadOutput struct {
 		Lease
 		RequestID
 		Cursor [2]int64 // position in standard output and in standard error (see output.Cursor)
 		Wait   bool
 	}
-	// PurgeOutputs deletes output files. PurgeOutputsReply answers it.
+	// PurgeOutputs deletes output files. The reply is PurgeOutputsReply.
 	PurgeOutputs struct {
 		RequestID
 		Refs []string
@@ -177,8 +179,8 @@ type (
 		Lease
 		Number int64
 	}
-	// Pause freezes an attempt's process tree and stops its timeouts or, if Paused is not set, resumes both.
-	// PauseReply answers it. If the attempt has not started yet, it is frozen when it starts.
+	// Pause freezes an attempt's process tree and stops its timeouts if Paused is set. Otherwise it resumes
+	// both. The reply is PauseReply. If the attempt has not started yet, it is frozen when it starts.
 	Pause struct {
 		Lease
 		RequestID
@@ -187,9 +189,8 @@ type (
 	// Shutdown ends the runner once all its attempts have ended. If the service has acknowledged all results,
 	// the runner then removes its directory.
 	Shutdown struct{}
-	// Recover ends the remaining processes of dead runners' attempts. RunnerName is "" or the name of a dead
-	// runner's directory: the runner ends the processes of all attempts that the files in this directory name. The
-	// runner also ends the processes of Attempts. RecoverReply answers Recover.
+	// Recover ends the remaining processes of attempts of dead runners: those in Attempts and, if RunnerName
+	// is not "", those that the files in the directory of this dead runner name. The reply is RecoverReply.
 	Recover struct {
 		RequestID
 		RunnerName string
@@ -201,8 +202,9 @@ type (
 
 // Frames that the runner sends.
 type (
-	// HelloReply answers Hello. It describes the runner. Attempts lists the attempts that have not ended.
-	// EndedLeases lists the ended attempts whose results are not acknowledged. Their Result frames follow.
+	// HelloReply is the reply to Hello, and describes the runner. Attempts lists the attempts that have not
+	// ended. EndedLeases lists the ended attempts whose results are not acknowledged. The Result frames of
+	// these follow.
 	HelloReply struct {
 		ProtocolVersion int64
 		Version         string
@@ -211,33 +213,34 @@ type (
 		EndedLeases     []Lease
 		Enforcements    []LimitEnforcement // how the runner enforces each limit
 	}
-	// HelloRefusal answers a Hello that the runner refuses. Epoch is the highest epoch that the runner has
-	// accepted. The runner refuses a Hello whose epoch is not higher, and every Hello if it is about to end.
+	// HelloRefusal is the reply to a Hello that the runner refuses: the epoch is not higher than the highest
+	// one that the runner has accepted, or the runner is about to end. Epoch is this highest epoch.
 	HelloRefusal struct{ Epoch int64 }
-	// StartReport reports that an attempt has started. The runner sends it only if the attempt is still
-	// running a moment later.
+	// StartReport reports that an attempt has started. The runner does not send it for an attempt that ends
+	// within a few milliseconds.
 	StartReport struct{ Attempt }
-	// DropReply answers Drop. Dropped means that the attempt will not run. The runner also sends a DropReply,
-	// without a Drop, if it could not start an attempt before its DeadlineMillis or BootDeadlineMillis.
+	// DropReply is the reply to Drop. Dropped means that the attempt will not run. The runner also sends a
+	// DropReply without having got a Drop, if the DeadlineMillis or BootDeadlineMillis of an attempt passes
+	// before its start.
 	DropReply struct {
 		Lease
 		Dropped bool
 	}
-	// StuckReport lists all attempts that have ended but have processes that SIGKILL did not end. Each of these
-	// attempts keeps a worker busy. Its PID is the pid of one such process. The runner sends StuckReport after
-	// every change of the list, and after HelloReply if the list is not empty.
+	// StuckReport lists all ended attempts that have processes that SIGKILL did not end. Each of these
+	// attempts keeps a worker busy. Its PID is the pid of one such process. The runner sends StuckReport
+	// whenever the list has changed, and after HelloReply if the list is not empty.
 	StuckReport struct{ Attempts []Attempt }
-	// Result says how an attempt ended. The runner sends it again after every HelloReply until an Ack
-	// acknowledges it.
+	// Result says how an attempt ended. The runner sends it again after every HelloReply, until it gets an
+	// Ack with the lease of the attempt.
 	Result struct {
 		Attempt
 		EndedAtMillis int64 // milliseconds since 1970
-		// Cause is the Cause of the EndAttempt that ended the attempt, or else a cause that the runner has detected.
-		// It is 0 if the attempt ended by itself.
+		// Cause is the reason for which the attempt was ended: the Cause in EndAttempt, or one that the
+		// runner has detected. It is 0 if the attempt ended by itself.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
-		Shortage     bool // the attempt could not be started, because resources were missing
+		Shortage     bool // the attempt could not start, because the machine lacked a resource such as memory
 		HasSurvivors bool // the attempt has processes that SIGKILL did not end
 		ExitCode     int64
 		Signal       int64
@@ -245,27 +248,27 @@ type (
 		CPU          time.Duration
 		PeakRSSBytes int64
 		Leftovers    int64 // number of processes that the command left behind and that the runner ended
-		DroppedBytes int64 // bytes of output that were not kept
+		DroppedBytes int64 // number of bytes of output that were not kept
 		Output       []byte
 		OutputRef    string
-		// ResultJSON is the JSON that the attempt reported as its result; nil if none. ResultError says why this
-		// JSON was invalid; "" if it was valid or missing.
+		// ResultJSON is the JSON that the attempt wrote as its result; nil if it wrote no valid JSON.
+		// ResultError says why the JSON is invalid; "" if it is valid or missing.
 		ResultJSON  []byte
 		ResultError string
 		Progress    Progress // last progress that the attempt reported
 		PeakTasks   int64    // largest number of processes and threads at one time; 0 if unknown
-		// AtMemoryLimit means that a process of the attempt was killed because the attempt reached its own memory
-		// limit.
+		// AtMemoryLimit means that the attempt reached its own memory limit, and that therefore one of its
+		// processes was killed.
 		AtMemoryLimit bool
 	}
-	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second for
-	// each attempt, and after HelloReply if the attempt has reported progress.
+	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second
+	// for each attempt. It also sends the last one again after HelloReply.
 	ProgressReport struct {
 		Lease
 		Progress
 	}
-	// ReadOutputReply answers ReadOutput. Data contains chunks of output, encoded by output.AppendChunks with the
-	// time 0.
+	// ReadOutputReply is the reply to ReadOutput. Data contains pieces of output without times, encoded by
+	// output.AppendChunks.
 	ReadOutputReply struct {
 		RequestID
 		Cursor      [2]int64 // position after Data; use it in the next ReadOutput
@@ -273,9 +276,9 @@ type (
 		AttemptGone bool // the runner does not have this attempt
 		Data        []byte
 	}
-	// RecoverReply answers Recover. SameBoot is false if the machine has certainly rebooted since the dead
-	// runner started. Survivors lists the processes that SIGKILL did not end. LeasesWithProcesses lists the
-	// attempts in Recover.Attempts that still had processes.
+	// RecoverReply is the reply to Recover. SameBoot is false if the machine has certainly rebooted since the
+	// dead runner started. Survivors lists the processes that SIGKILL did not end. LeasesWithProcesses lists
+	// the attempts in Recover.Attempts that still had processes.
 	RecoverReply struct {
 		RequestID
 		SameBoot            bool
@@ -283,19 +286,20 @@ type (
 		LeasesWithProcesses []Lease
 		Error               string // "" after success
 	}
-	// PurgeOutputsReply answers PurgeOutputs after the files were deleted or could not be deleted.
+	// PurgeOutputsReply is the reply to PurgeOutputs. Some of the files may still exist, because they could
+	// not be deleted.
 	PurgeOutputsReply struct{ RequestID }
-	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that are not yet
-	// frozen or resumed. NotRunning means that the attempt is not running, or is being ended.
+	// PauseReply is the reply to Pause. UnchangedProcesses is the number of processes of the tree that are
+	// not frozen or resumed yet. NotRunning means that the attempt is not running, or is being ended.
 	PauseReply struct {
 		RequestID
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
-	// TypeInputReply answers TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start of
-	// the input. The terminal accepts the remaining bytes only after the program has read some input.
-	// ModeControls contains the control sequences with which the program has set the terminal's modes.
-	// NoTerminal means that the attempt is not running, or has no terminal.
+	// TypeInputReply is the reply to TypeInput. WrittenBytes is how many bytes the terminal accepted, from
+	// the start of the input. It accepts the rest only after the program has read some input. ModeControls
+	// contains the control sequences with which the program has set the terminal's modes. NoTerminal means
+	// that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
 		RequestID
 		WrittenBytes int64
@@ -314,16 +318,16 @@ type Progress struct {
 // LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
 	Limit string
-	// Extent says how completely the limit is enforced. 0 means not at all. 1 means that the limit should apply to
-	// the whole job, but is enforced for each process separately. 2 means completely.
+	// Extent says how completely the limit is enforced: 0 means not at all, 1 for each process of the job
+	// separately instead of the whole job, and 2 completely.
 	Extent    int64
-	Mechanism string // what enforces the limit, or why the limit is not enforced; a text for people
+	Mechanism string // what enforces the limit, or why it is not enforced; a text for people
 }
 
 // RemainingProcess is a process of a dead runner's attempt that SIGKILL did not end.
 type RemainingProcess struct {
 	PID, PGID int64
-	Cookie    string // "" if the process no longer shows its cookie
+	Cookie    string // "" if it is unknown
 }
 
 // Attempt describes an attempt. PID is the pid of its main process, or 0 before its start.
@@ -334,8 +338,8 @@ type Attempt struct {
 	StartedAtMillis int64 // milliseconds since 1970
 }
 
-// frameTypes lists the types of frames. The index of a type is its number in encoded frames. A number is
-// never reused.
+// frameTypes lists the types of frames. The index of a type is its number in encoded frames. The number of a
+// removed type is not used again.
 var frameTypes = [...]Frame{
 	1:  (*Hello)(nil),
 	2:  (*Setup)(nil),
@@ -368,9 +372,9 @@ var frameTypes = [...]Frame{
 	29: (*ExtendLeases)(nil),
 }
 
-// optionalFields contains the number of optional fields at the end of each type of frame. The index is the
-// number of the type. If the last fields of a frame are optional and zero, Append omits them. Older versions
-// omit all optional fields.
+// optionalFields contains the number of optional fields at the end of each type of frame, by the number of
+// the type. Append omits the last fields of a frame if they are optional and zero. Older versions omit all
+// optional fields.
 var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
 // Append appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
@@ -401,9 +405,9 @@ const frameHeaderBytes = 5
 // ErrIncompleteFrame means that the input ends before the end of a frame.
 var ErrIncompleteFrame = errors.New("incomplete frame")
 
-// Parse decodes the first frame of b and returns its size in bytes. The frame shares no memory with b.
-// After ErrIncompleteFrame, the caller must read more bytes. After any other error, the rest of the input
-// cannot be read either. A frame with unknown bytes at its end is an error.
+// Parse decodes the first frame in b, and returns its encoded size in bytes. The frame shares no memory with
+// b. ErrIncompleteFrame means that the caller must read more bytes first. After any other error, the rest of
+// the input cannot be read either. Unknown bytes at the end of a frame are an error.
 func Parse(b []byte) (Frame, int, error) {
 	if len(b) < frameHeaderBytes {
 		return nil, 0, ErrIncompleteFrame
@@ -430,7 +434,8 @@ func Parse(b []byte) (Frame, int, error) {
 			break
 		}
 		d.readValue(v.Field(i))
-		if optional && len(d.raw) == 0 && v.Field(i).IsZero() { // no version writes an optional field that is zero at the end
+		// Such a frame is never written, because Append omits the field.
+		if optional && len(d.raw) == 0 && v.Field(i).IsZero() {
 			d.markDamaged()
 		}
 	}

@@ -92,8 +92,8 @@ func fillRandom(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// Parse returns the frame that Append has encoded, with the same fields. It does not consume the bytes after
-// the frame.
+// Parse returns the frame that Append has encoded, with the same fields. It ignores the bytes after the
+// frame.
 func TestFramesAreReadAsWritten(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, f := range frames() {
@@ -118,8 +118,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// encodedFrames contains, in hexadecimal, each encoded frame that the function frames returns, without its length.
-// Other versions of the program write and read the same bytes. So existing entries never change, and new
+// encodedFrames contains the encoding of each frame that the function frames returns, without the length, in
+// hexadecimal. Programs of other versions use the same encoding. So existing entries never change, and new
 // types are added at the end.
 var encodedFrames = []string{
 	"0102120176",
@@ -158,7 +158,7 @@ var encodedFrames = []string{
 	"19020400016d",
 }
 
-// The layout of a frame never changes, since the service and the runner may be of different versions.
+// The service and the runner may be of different versions, so the layout of a frame never changes.
 func TestLayoutsNeverChange(t *testing.T) {
 	for i, f := range frames() {
 		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(encodedFrames) || got != encodedFrames[i] {
@@ -167,7 +167,7 @@ func TestLayoutsNeverChange(t *testing.T) {
 	}
 }
 
-// Parse returns ErrIncompleteFrame for a frame whose end is missing, wherever it is cut.
+// If the end of a frame is missing, no matter where it is cut off, Parse returns ErrIncompleteFrame.
 func TestIncompleteFrameReturnsErrIncompleteFrame(t *testing.T) {
 	for _, f := range frames() {
 		raw := wire.Append(nil, f)
@@ -179,8 +179,8 @@ func TestIncompleteFrameReturnsErrIncompleteFrame(t *testing.T) {
 	}
 }
 
-// Parse rejects a frame that is shorter or longer than its fields, has an unknown type, or is larger than
-// MaxFrameBytes.
+// Parse rejects a frame whose length does not fit its fields, a frame of an unknown type, and a frame larger
+// than MaxFrameBytes.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	addSize := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -200,7 +200,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		if r, is := f.(*wire.Result); is && r.AtMemoryLimit {
 			whole-- // the frame is also valid without the optional flag at its end
 			if r.PeakTasks == 0 {
-				whole-- // the 0 before the flag is written only because of the flag
+				whole-- // PeakTasks is written as 0 only because the flag follows
 			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
@@ -228,7 +228,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	checkRefused("a flag that is 2", addSize([]byte{14, 0, 0, 2}))
 }
 
-// Append panics with the name of the type if it gets something that is not a frame.
+// Append panics if its argument is not a frame, with a message that names the type of the argument.
 func TestAppendRejectsOtherTypes(t *testing.T) {
 	for _, f := range []wire.Frame{nil, wire.Shutdown{}, &wire.Lease{}, (*wire.Lease)(nil), "text"} {
 		func() {
@@ -243,8 +243,8 @@ func TestAppendRejectsOtherTypes(t *testing.T) {
 	}
 }
 
-// No input makes Parse panic or consume more bytes than the input has. If Append encodes a frame that Parse
-// has returned, Parse returns the same frame again.
+// Whatever bytes Parse gets, it does not panic, and does not report a size beyond them. If it returns a
+// frame, encoding and parsing this frame returns the same frame.
 func FuzzParse(f *testing.F) {
 	for _, frame := range frames() {
 		raw := wire.Append(nil, frame)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// writeNow writes the bytes that a connection accepts without blocking, and returns their number. If the
-// connection is broken, it returns 0, and the goroutine that reads the connection gets the error.
+// writeNow writes as many bytes as a connection accepts without blocking, and returns their number. If the
+// connection is broken, it returns 0. The goroutine that reads the connection then gets the error.
 func writeNow(c net.Conn, b []byte) (n int) {
 	file, ok := c.(syscall.Conn)
 	if !ok {

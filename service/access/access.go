@@ -1,5 +1,5 @@
-// Package access decides what a peer (a connected client) may see and do, and as which user jobs run. So no
-// handler compares uids itself.
+// Package access decides what a peer (a connected client) may see and do, and as which user jobs run. All
+// decisions are made here: no handler compares uids itself.
 //
 // Start with Rights, which gives a peer its right, and with Guard, which applies rights to jobs. Owners keeps the
 // jobs of a deleted account from a new account with the same uid.
@@ -45,16 +45,15 @@ type Guard struct {
 	RunnerPolicy   *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
 
-// resolvedAccess holds the settings section [access], with ids instead of names. The ids are those of the users
-// and groups of this machine, looked up when the settings were read.
+// resolvedAccess holds the settings section [access] with ids instead of names. They are the ids of these
+// names at the time when the settings were read.
 type resolvedAccess struct {
 	control.Access
 	unknownNames []string // names in [access] that this machine does not know
 }
 
-// ResolveAccess looks up the user and group names in the section [access]. A network directory may answer
-// slowly, so ResolveAccess holds no lock during the look-ups. If the settings change in that time, it starts
-// over.
+// ResolveAccess looks up the user and group names in the settings section [access]. It holds no lock, because
+// a network directory may respond slowly. If the settings have changed by the end, it looks up the new names.
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
@@ -65,10 +64,10 @@ func (r *Rights) ResolveAccess() {
 	}
 }
 
-// resolveAccessNames looks up the user and group names of the section [access].
+// resolveAccessNames looks up the user and group names in the settings section [access].
 func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAccess {
 	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
-	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
+	for _, right := range control.Rights() { // a stronger right comes later, and replaces a weaker one
 		for _, name := range c.AccessNames(string(right)) {
 			ids, look := a.Users, d.UserID
 			group, isGroup := strings.CutPrefix(name, "@")
@@ -85,11 +84,11 @@ func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAcce
 	return a
 }
 
-// CurrentAccess returns the rights that the section [access] gives to users and groups.
+// CurrentAccess returns the rights that the settings section [access] gives to users and groups.
 func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
-// UnknownNamesMessage returns a message that lists the names in [access] that this machine does not know. It
-// returns "" if the machine knows all names.
+// UnknownNamesMessage returns a message about the names in the settings section [access] that this machine
+// does not know, or "" if it knows all of them.
 func (r *Rights) UnknownNamesMessage() string {
 	if list := r.resolvedAccess.Load().unknownNames; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
@@ -120,8 +119,8 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// RefusalError implements control.Authorizer: it returns the error for a peer that lacks a right. The error names
-// the refused action and this right.
+// RefusalError implements control.Authorizer: it returns the error for a peer that lacks the right for an
+// action. The error names the action and the right.
 func (r *Rights) RefusalError(p *control.Peer, action string, neededRight control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
@@ -132,8 +131,8 @@ func (r *Rights) RefusalError(p *control.Peer, action string, neededRight contro
 		action, neededRight, you, p.Right, r.RightAdvice(neededRight, ""))
 }
 
-// RightAdvice returns advice on how a user can get a right. For a user without any right, userName is the
-// user's name. For all other users it is "".
+// RightAdvice returns advice on how a user can get a right. userName is the name of a user without any
+// right, and otherwise "".
 func (r *Rights) RightAdvice(neededRight control.Right, userName string) string {
 	c := r.Settings.Current()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
@@ -158,14 +157,14 @@ func (r *Rights) RightAdvice(neededRight control.Right, userName string) string 
 	return grant
 }
 
-// CheckMayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
-// another user.
+// CheckMayAct returns an error if the peer may not call a method for a job, for example because the job
+// belongs to another user.
 func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error {
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct, but also works for schedules. objectKind is "job" or "schedule"; the error
-// message contains it. For a schedule, j is a job that represents the jobs of the schedule.
+// CheckMayActOn is CheckMayAct for jobs and schedules. objectKind is "job" or "schedule", and occurs in the
+// error message. For a schedule, j is a job with the owner that the schedule's jobs have.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -182,8 +181,8 @@ func (g *Guard) CheckMayActOn(p *control.Peer, method, objectKind string, j *que
 	return g.Rights.RefusalError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
 }
 
-// VisibilityFor returns how much of a job a peer may see. Of the jobs of a former account (an account that has
-// lost its uid), only admins see more than VisibleOutline.
+// VisibilityFor returns how much of a job a peer may see. If the job belongs to a former account, whose uid
+// now belongs to another account, peers that are not admins see only VisibleOutline.
 func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.RightAdmin) {
 		return VisibleOutline
@@ -191,20 +190,20 @@ func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	return VisibilityFor(p.Right, g.IsOwner(p, j))
 }
 
-// Hides reports whether a peer must not learn that a job exists. Only operators and the user of the job see the
-// job of a hook that the settings define.
+// Hides reports whether a peer must not learn that a job exists. This applies to the job of a hook that the
+// settings define: only operators and the user that the job runs for may see it.
 func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
 	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.IsOwner(p, j)
 }
 
-// MayRead reports whether a peer may learn that a job exists. restrictedToUID is the uid of the only user
-// without the right "operate" that may see the job, or nil if all users may see it.
+// MayRead reports whether a peer may learn that a job exists. If restrictedToUID is nil, all users may see
+// the job. Otherwise only this user, and users with the right "operate", may see it.
 func MayRead(p *control.Peer, restrictedToUID *int) bool {
 	return restrictedToUID == nil || *restrictedToUID == p.UID || p.Right.Covers(control.RightOperate)
 }
 
-// GetVisible reads a job without its large fields. If the job is hidden from the peer, GetVisible returns the
-// same error as for a job that does not exist.
+// GetVisible reads a job without its large fields. If the peer must not learn that the job exists, the error
+// is the same as for a missing job.
 func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := g.Owners.store.Get(ctx, id)
 	if err == nil && g.Hides(p, &j) {
@@ -213,8 +212,8 @@ func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (que
 	return j, err
 }
 
-// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account may
-// now have the uid of a running job.
+// IsOwner reports whether a job belongs to a peer. The peer's account may be a new one that has got the uid
+// of the job's former owner. So IsOwner compares the user names too.
 func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkNotRenamed(j.UID, j.User) == nil)
 }
@@ -228,8 +227,8 @@ func OwnJobsOnlyUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// Audit writes an action to the audit log. It is used for actions that cause no other event, and is called
-// before the action. j is the job that the action concerns; nil means that it concerns no single job. See
+// Audit writes an action to the audit log. It is called before the action, if the action causes no other
+// event. j is the job that the action is about; nil means that it is not about a single job. See
 // docs/decisions/0074.
 func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
@@ -246,12 +245,13 @@ type JobUser struct {
 	Name string
 }
 
-// ResolveUser returns the account with a name. It returns an error if the peer may not run jobs as that user.
+// ResolveUser returns the account with the given name. It returns an error if the peer may not run jobs as
+// this user.
 func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	uid, ok := g.Rights.Directory.UserID(name)
 	user := JobUser{UID: uid, Name: g.Rights.Directory.UserName(uid)}
-	// The system knows no name for this uid. Accept only the uids of the peer and the service, because their
-	// accounts certainly exist.
+	// If the system knows no name for this uid, the account exists for certain only if it is that of the peer
+	// or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
@@ -259,8 +259,9 @@ func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	return user, g.checkMayRunAs(p, user)
 }
 
-// UserResolver returns a function that works like ResolveUser, but looks up each name only once. A request may enqueue
-// many jobs with the same user, and looking up a user takes longer than the other checks of a job.
+// UserResolver returns a function that does the same as ResolveUser, but looks up each name only once.
+// Looking up a user takes longer than the other checks of a job, and a request may enqueue many jobs for the
+// same user.
 func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error) {
 	users := map[string]JobUser{}
 	return func(name string) (JobUser, error) {
@@ -303,23 +304,23 @@ func (g *Guard) PeerJobUserName(p *control.Peer) string {
 var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editScope describes the parts of an edit for which it is not enough to own the job.
+// editScope describes the parts of an edit that the owner of the job may not be allowed to make.
 type editScope struct {
 	changesExecution     bool     // the edit changes what the job executes
-	hasHiddenPlaceholder bool     // a new value is hiddenValue, which represents a hidden value
+	hasHiddenPlaceholder bool     // a new value is hiddenValue, the text that is shown instead of hidden values
 	changesUser          bool     // the edit changes the user that the job runs as
 	user                 *JobUser // the new user; nil means the service's default
 }
 
-// ParseEditScope checks the merge patch of an edit and returns its scope. Only admins may change the user that
-// a job runs as.
+// ParseEditScope parses the merge patch of an edit, and returns which parts need a further check. It returns
+// an error if the peer changes the user that the job runs as, but is not an admin.
 func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editScope, err error) {
 	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
-			// Ignore errors in the value here, since the later validation reports them.
+			// Ignore errors in the value here: a later validation reports them.
 			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
 				e.hasHiddenPlaceholder = true // storing hiddenValue would overwrite the true value
 			}
@@ -347,11 +348,11 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 	return e, err
 }
 
-// CheckMayEdit returns an error for an edit that would let the peer act as another user. That user is the one
-// that an admin has chosen for the job or, without such a choice, the job's submitter. Only runners that root
-// has started can run jobs as other users. For them, the check applies even if all jobs run as one account now,
-// because the setting run_as may change before the job starts. It also rejects edits that would overwrite
-// values that the peer cannot see. See docs/decisions/0075.
+// CheckMayEdit returns an error if an edit would let a peer that is not an admin run something as another
+// user: the user that an admin has chosen for the job or, without a choice, the job's submitter. Only runners
+// started as root can run jobs as other users. With such runners, the check is also made while all jobs run
+// as one account, because the setting run_as may change before the job starts. CheckMayEdit also rejects an
+// edit that would overwrite values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{RunsAsJobAccount: true}
 	switch {

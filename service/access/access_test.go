@@ -48,14 +48,14 @@ func checkAccessError(t *testing.T, subject string, err error, allowed bool) {
 	}
 }
 
-// The method, the right of the peer, and the owner of a job determine what the peer may do with the job. Only
+// What a peer may do with a job depends on the method, the right of the peer, and the owner of the job. Only
 // admins may act on the jobs of former accounts.
 func TestRightsLimitActions(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		method    string
 		job, peer int
-		// weakest is the weakest right that allows the method; tooWeak is the strongest right that does not.
+		// weakest is the weakest right that allows the method. tooWeak is the strongest right that does not.
 		weakest, tooWeak control.Right
 	}{
 		{"cancel", ownerUID, ownerUID, control.RightSubmit, control.RightRead},
@@ -86,8 +86,8 @@ func TestRightsLimitActions(t *testing.T) {
 	}
 }
 
-// Root and the service's own user have all rights, and other users have the rights that the settings grant to
-// them. Anonymous clients of the web page may at most read.
+// Root and the service's own user have all rights. Other users have the rights that the settings give them.
+// Anonymous clients of the web page have at most the right to read.
 func TestRightsComeFromTheSettings(t *testing.T) {
 	closed, open := newGuard(t, nil).Rights, newGuard(t, map[string]string{
 		"web.anonymous": "read", "web.metrics_anonymous": "true"}).Rights
@@ -108,8 +108,8 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 	}
 }
 
-// The job of a hook in the settings looks like a job that does not exist, except to operators and to the user
-// that it runs for.
+// Only operators, and the user that it runs for, can see the job of a hook in the settings. For all others,
+// the job seems not to exist.
 func TestHiddenJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
@@ -137,7 +137,7 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 	}
 }
 
-// With a selection, a user without the right "operate" can change only the user's own jobs.
+// If a user without the right "operate" selects jobs to change, only the user's own jobs are changed.
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {
@@ -148,8 +148,8 @@ func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	}
 }
 
-// Only admins change the user that a job runs as. If runners run as root, only admins change what another
-// user's job executes. The placeholder of a hidden value cannot be stored.
+// Only admins can change the user that a job runs as. With runners that run as root, only admins can change
+// what another user's job executes. The text that is shown instead of a hidden value cannot be stored.
 func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {

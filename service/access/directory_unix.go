@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// AccountOf returns the account of a uid. For a uid that the system does not know, it returns an account with
-// default values.
+// AccountOf returns the account of a uid. If the system does not know the uid, the account has default
+// values.
 func (d *Directory) AccountOf(uid int) worker.Account {
 	u, err := d.UserByUID(uint32(uid))
 	if err != nil {
@@ -34,15 +34,14 @@ func (d *Directory) accountName(uid int) string {
 func (d *Directory) AccountNamed(name string) (worker.Account, error) {
 	u, err := d.UserByName(name)
 	if err == nil && u.Name != name {
-		// A directory may know an account under several names, but runners use only the account's main
-		// name.
+		// A directory service may know an account by several names, but runners use only its main name.
 		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
-// PeerNamed returns a peer with the identity and the current groups of a user, as if that user had connected to
-// the socket.
+// PeerNamed returns a peer as if this user had just connected to the socket: with the user's uid and current
+// groups.
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	u, err := d.UserByName(name)
 	if err == nil {

@@ -19,11 +19,11 @@ func (d *Directory) AccountOf(uid int) worker.Account {
 	return a
 }
 
-// accountName returns "", so the owners of jobs are not checked. On Windows, no second account ever gets
-// the same uid or SID, so the check is not needed.
+// accountName returns "", which skips the check whether a uid has got a new owner. On Windows, uids and SIDs
+// are never used again for another account.
 func (d *Directory) accountName(int) string { return "" }
 
-// PeerNamed returns a peer with the identity of a user, as if that user had connected to the pipe.
+// PeerNamed returns a peer as if this user had just connected to the pipe.
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	id, known := d.UserID(name)
 	if !known {

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Admission separates the jobs of a deleted account from those of a new account with the same uid.
+// Admission prevents that a new account gets the jobs of a deleted account that had the same uid.
 type Admission struct {
 	Log    *slog.Logger
 	Lock   *settings.Lock // the settings lock
@@ -32,12 +32,13 @@ type Admission struct {
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
 //
 // The store keeps the user name of each uid that has enqueued a job. If the system later returns another name
-// for the uid, the uid belongs to a new account. The service then moves the old jobs to a negative uid, which
-// represents the former owner, before it answers the new account's request. If the system returns no name for a
-// uid, its jobs keep their owner.
+// for the uid, the uid belongs to a new account. Before the service answers a request of this account, it
+// moves the old jobs to a negative uid, which means a former owner. If the system returns no name for a uid,
+// its jobs keep their owner.
 
 const (
-	// nameValidity is how long a looked-up name of a uid is used for jobs that are about to start.
+	// nameValidity is how long the name of a uid is used again, after a look-up, for jobs that are about to
+	// start.
 	nameValidity = time.Second
 	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
@@ -52,16 +53,18 @@ type Owners struct {
 	cluster           store.Cluster // nil if no other node can use the store
 	directory         *Directory
 	jobAccount        worker.Account // account that jobs run as
-	NameCache         sync.Map       // uid → name of each admitted peer with a right and a name
-	ownerCheckRequest chan struct{}  // wake-up: look up every uid again
+	NameCache         sync.Map       // uid → name of each admitted peer that has a right and a name
+	ownerCheckRequest chan struct{}  // requests to look up the names of all uids again
 
-	mu              sync.Mutex
-	names           map[int]string      // uid → name as stored; guarded by mu
-	formerNames     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
-	unseparatedUIDs map[int]bool        // uids whose jobs may be only partly separated; guarded by mu
+	mu          sync.Mutex
+	names       map[int]string // uid → name as stored; guarded by mu
+	formerNames map[int]string // negative uid → name of an owner that has lost its uid; guarded by mu
+	// unseparatedUIDs contains uids whose old jobs may not all have a negative uid yet; guarded by mu.
+	unseparatedUIDs map[int]bool
 	NameLookups     map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
-	unknownUIDs map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
+	// unknownUIDs contains uids that may have an account on other nodes, but have none on this one; guarded by mu.
+	unknownUIDs map[int]bool
 }
 
 // NameLookup is one look-up of a uid's name.
@@ -70,7 +73,7 @@ type NameLookup struct {
 	Name   string        // "" if the system returned no name
 	DoneAt time.Time     // when the look-up ended
 
-	timedOut bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
+	timedOut bool // a caller waited for this look-up in vain; guarded by Owners.mu
 }
 
 // NewOwners returns an empty cache. Load fills it.
@@ -87,7 +90,7 @@ func (o *Owners) Load(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.names) // keep the names that RememberName has added since the last load
+	maps.Copy(names, o.names) // keep the names that RememberName has added
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
@@ -101,8 +104,8 @@ func (o *Owners) Load(ctx context.Context) error {
 	return nil
 }
 
-// RememberName caches the name under which a uid has enqueued a job. If the cache already has a name for the
-// uid, it keeps that name.
+// RememberName caches the name under which a uid has enqueued a job, unless the cache already has a name for
+// this uid.
 func (o *Owners) RememberName(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,8 +118,8 @@ func (o *Owners) RememberName(uid int, name string) {
 	o.names[uid] = name
 }
 
-// storedName returns the stored name of a uid's owner, or "" if the uid has none. A negative uid is that of a
-// former owner.
+// storedName returns the stored name of a uid's owner, or "" if no name is stored. A negative uid means a former
+// owner.
 func (o *Owners) storedName(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,21 +129,21 @@ func (o *Owners) storedName(uid int) string {
 	return o.names[uid]
 }
 
-// UnknownUIDs returns the uids that have an account on other nodes but not on this one.
+// UnknownUIDs returns the uids whose users may have an account on other nodes, but have none on this one.
 func (o *Owners) UnknownUIDs() map[int]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.unknownUIDs)
 }
 
-// ownerUIDs returns the uids of all owners, sorted.
+// ownerUIDs returns the uids of all current owners of jobs, sorted.
 func (o *Owners) ownerUIDs() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.names))
 }
 
-// FormerNames returns the names of the former owners, by their negative uids.
+// FormerNames returns the names of the former owners of jobs, by their negative uids.
 func (o *Owners) FormerNames() map[int]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,12 +153,12 @@ func (o *Owners) FormerNames() map[int]string {
 // RequestOwnerCheck makes SeparateOwners look up the names of all uids again.
 func (o *Owners) RequestOwnerCheck() { queue.TrySend(o.ownerCheckRequest, struct{}{}) }
 
-// mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
-// keep their uids.
+// mayChangeOwner reports whether a uid may be given to another account. This is not considered for root and
+// the service's own account.
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUser() }
 
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit first
-// separates the jobs of that account from the uid.
+// moves the jobs of that account to a negative uid.
 func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.RightNone || !mayChangeOwner(p.UID) {
 		return nil
@@ -172,8 +175,9 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	return nil
 }
 
-// separateOwner moves the jobs of a uid's former owner to a negative uid. It does nothing if the uid's current
-// name equals the stored name. It also finishes a separation that an earlier service has begun.
+// separateOwner moves the jobs of a uid's former owner to a negative uid. name is the uid's current name; if
+// it equals the stored name, separateOwner does nothing. It also completes a move that an earlier service has
+// begun.
 func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
 	a.Owners.mu.Lock()
 	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
@@ -203,17 +207,17 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	}
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
 		"uid", uid, "was", former, "is", name)
-	a.Rights.ResolveAccess() // resolve [access] again, since it may name the former account
+	a.Rights.ResolveAccess() // the names in [access] may have other uids now
 	return a.Owners.Load(ctx)
 }
 
-// errOwnedElsewhere means that separateOwner cannot move the jobs now, because their owner's account may still
-// exist on another node.
+// errOwnedElsewhere means that separateOwner cannot move the jobs of a former owner now: on another node,
+// this account may still exist.
 var errOwnedElsewhere = errors.New("if the old account is right, give it this uid on this node; if the new one is " +
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
-// SeparateOwners checks the owners of all uids at the start and after each RequestOwnerCheck, until ctx ends.
-// It checks again after separationRetryDelay if a check failed or other nodes can use the store.
+// SeparateOwners calls separateOwner for the owners of all jobs until ctx ends: at the start, after each
+// RequestOwnerCheck, and every separationRetryDelay if the last call failed or other nodes can use the store.
 func (a *Admission) SeparateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
@@ -247,8 +251,8 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 	}
 }
 
-// UpdateUnknownUIDs makes this node skip the jobs of users that have no account on it, but may have one on
-// another node. It no longer skips the jobs of users that have an account here now. See docs/decisions/0017.
+// UpdateUnknownUIDs stores the uids whose jobs this node skips: those whose users have no account on this
+// node, but may have one on another. See docs/decisions/0017.
 func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	unknown := map[int]bool{}
 	err := a.Owners.Load(ctx) // load again: users may have enqueued on other nodes
@@ -275,15 +279,15 @@ func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	}
 }
 
-// lacksAccount reports whether jobs of a uid must run as an account that does not exist on this node.
+// lacksAccount reports whether jobs of a uid run as an account that this node does not have.
 func (o *Owners) lacksAccount(uid int) bool {
 	return o.jobAccount.RunsAsJobAccount && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" &&
 		o.lookUpName(uid, true) == ""
 }
 
-// CheckOwner returns an error if a job must not start. It must not start if the uid that enqueued it, or that
-// it runs as, now belongs to another account. If the queue has other nodes, it also must not start if this node
-// lacks the account that the job runs as. Each look-up takes at most NameLookupTimeout.
+// CheckOwner returns an error if a job must not start: the uid that enqueued it, or that it runs as, now
+// belongs to another account. If other nodes are running, this also applies if the job runs as an account
+// that this node does not have. Each look-up takes at most NameLookupTimeout.
 func (o *Owners) CheckOwner(j *queue.Job) error {
 	name := o.storedName(j.UID)
 	if j.AsUID == nil {
@@ -302,8 +306,8 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 	return o.addWrongNodeError(err)
 }
 
-// addWrongNodeError marks an error of CheckOwner with worker.ErrWrongNode if other nodes are running. The job
-// then waits, because another node may be able to start it.
+// addWrongNodeError wraps an error of CheckOwner in worker.ErrWrongNode if other nodes are running, because
+// one of them may be able to start the job. The job then waits.
 func (o *Owners) addWrongNodeError(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err
@@ -311,7 +315,7 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrWrongNode, err)
 }
 
-// checkNotRenamed returns an error if the name of a uid is no longer oldName.
+// checkNotRenamed returns an error if the system now returns another name than oldName for a uid.
 func (o *Owners) checkNotRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
@@ -326,8 +330,8 @@ func (o *Owners) checkNotRenamed(uid int, oldName string) error {
 	return nil
 }
 
-// lookUpName returns the name of a uid. The name may have been cached for at most nameValidity. If bypassCache
-// is set, lookUpName always asks the system. It returns "" if the look-up takes longer than NameLookupTimeout.
+// lookUpName returns the name of a uid. It uses a cached name that is not older than nameValidity, unless
+// bypassCache is set. It returns "" if the look-up takes longer than NameLookupTimeout.
 func (o *Owners) lookUpName(uid int, bypassCache bool) string {
 	o.mu.Lock()
 	n := o.NameLookups[uid]
@@ -338,7 +342,7 @@ func (o *Owners) lookUpName(uid int, bypassCache bool) string {
 		n = &NameLookup{Done: make(chan struct{})}
 		o.NameLookups[uid] = n
 		go func() {
-			// This goroutine ends when the directory answers, which takes a few seconds at most.
+			// This goroutine ends when the directory service responds, which takes a few seconds at most.
 			n.Name = o.directory.accountName(uid)
 			n.DoneAt = time.Now()
 			close(n.Done)
@@ -359,8 +363,8 @@ func (o *Owners) lookUpName(uid int, bypassCache bool) string {
 	return ""
 }
 
-// expired reports whether a caller must look the name up again. It returns false while the look-up is in
-// progress. If bypassCache is true, every ended look-up has expired.
+// expired reports whether the result of the look-up must not be used again. It returns false while the
+// look-up is in progress. If bypassCache is set, no result may be used again.
 func (n *NameLookup) expired(bypassCache bool) bool {
 	select {
 	case <-n.Done:
@@ -370,8 +374,8 @@ func (n *NameLookup) expired(bypassCache bool) bool {
 	}
 }
 
-// FormerUID returns the negative uid of the former owner with a given name. If there are several, it
-// returns that of the newest one.
+// FormerUID returns the negative uid of the former owner with the given name. If several have this name, it
+// returns the uid of the newest one.
 func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -393,14 +397,14 @@ func (o *Owners) UserName(uid int) string {
 		return name
 	}
 	name := o.directory.UserName(uid)
-	if name != strconv.Itoa(uid) { // do not cache a number, since the uid may get a name soon
+	if name != strconv.Itoa(uid) { // the uid may get a name soon, so do not cache the number
 		o.NameCache.Store(uid, name)
 	}
 	return name
 }
 
-// CachedUserName is like UserName, but does not query the system. If the name is not cached, it returns the uid
-// as text.
+// CachedUserName returns the cached or stored name of a uid without asking the system, or else the uid as
+// text.
 func (o *Owners) CachedUserName(uid int) string {
 	if name, ok := o.NameCache.Load(uid); ok {
 		return name.(string)

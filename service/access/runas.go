@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// CheckMayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
-// submitter gets the error immediately.
+// CheckMayRun returns an error if the runner would refuse jobs of a uid. It is called when a job is enqueued,
+// so that the submitter gets the error immediately.
 func (g *Guard) CheckMayRun(uid int) error {
 	if !g.RunnerLocation.OwnedByRoot() {
 		return nil
@@ -20,9 +20,9 @@ func (g *Guard) CheckMayRun(uid int) error {
 	return nil
 }
 
-// CheckMayTypeIntoTerminal returns an error if the peer may not type into a job's terminal because the job runs
-// as another user. Typed text takes effect with the rights of that user. A job that belongs to the peer may
-// also run as another user, if an admin has chosen that user.
+// CheckMayTypeIntoTerminal returns an error if the peer may not type on a job's terminal because the job runs
+// as another user: the text takes effect with the rights of that user. This can be the peer's own job, if an
+// admin has chosen another user for it.
 func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 	if jobAccount := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.IsExternal() &&
 		jobAccount.RunsAs(j) != p.UID &&
@@ -34,7 +34,7 @@ func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 }
 
 // UserAndOwnerNames returns the name of the user that a job runs as. owner is the name of the user that
-// enqueued the job; "" if it is the same user.
+// enqueued the job, or "" if this is the same user.
 func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
 	runAsUser = j.User
 	if runAsUser == "" || j.AsUID != nil {
@@ -42,7 +42,7 @@ func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
 		runAsUser = cmp.Or(runAsUser, owner)
 	}
 	if j.AsUID != nil && !j.State.Ended() && g.Owners.jobAccount.RunsAs(j) != *j.AsUID {
-		// The job's user was chosen while run_as had another value, so it does not apply.
+		// With the present run_as, the user that was chosen for the job does not apply.
 		runAsUser = g.Owners.jobAccount.User
 	}
 	return runAsUser, owner

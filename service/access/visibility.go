@@ -10,17 +10,16 @@ import (
 // Visibility is how much of a job a user may see.
 type Visibility int
 
-// These are the values of Visibility, from least to most. VisibleOutline excludes the environment, the command
-// and the output. VisibleWithoutEnv excludes only the values of environment variables. VisibleAll excludes
-// nothing.
+// The values of Visibility, from least to most. VisibleOutline hides the command, the environment and the
+// output. VisibleWithoutEnv hides only the values of environment variables. VisibleAll hides nothing.
 const (
 	VisibleOutline Visibility = iota
 	VisibleWithoutEnv
 	VisibleAll
 )
 
-// VisibilityFor returns how much of a job a user with a right may see. isOwner says whether the job belongs to the
-// user.
+// VisibilityFor returns how much of a job a user with this right may see. isOwner means that the job belongs
+// to the user.
 func VisibilityFor(right control.Right, isOwner bool) Visibility {
 	switch {
 	case right.Covers(control.RightAdmin), isOwner && right.Covers(control.RightSubmit):
@@ -31,15 +30,14 @@ func VisibilityFor(right control.Right, isOwner bool) Visibility {
 	return VisibleOutline
 }
 
-// hiddenValue replaces the value of an environment variable that is not shown.
+// hiddenValue is shown instead of the value of a hidden environment variable.
 const hiddenValue = "***"
 
-// executionSpecFields lists the fields of a spec that VisibleOutline leaves out, because they show what the
-// job executes.
+// executionSpecFields lists the fields of a spec that show what the job executes. VisibleOutline hides them.
 var executionSpecFields = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret",
 	"on_completed", "on_failed", "on_dead", "on_ended"}
 
-// HideJob removes the parts of a job that the visibility does not include.
+// HideJob removes the parts of a job that a user with this visibility may not see.
 func HideJob(j *control.Job, s Visibility) {
 	if s != VisibleOutline {
 		return
@@ -53,7 +51,7 @@ func HideJob(j *control.Job, s Visibility) {
 	}
 }
 
-// HideDetail removes the parts of a job that the visibility does not include.
+// HideDetail removes the parts of a job that a user with this visibility may not see.
 func HideDetail(d *control.JobDetail, s Visibility) {
 	HideJob(&d.Job, s)
 	switch s {
@@ -75,7 +73,7 @@ func HideDetail(d *control.JobDetail, s Visibility) {
 	}
 }
 
-// errorWithoutCommand describes how an attempt ended. The text does not reveal what the attempt executed.
+// errorWithoutCommand describes how an attempt ended, without anything about what it executed.
 func errorWithoutCommand(code *int64, signal *int, reason *string) *string {
 	switch {
 	case code != nil:
@@ -86,14 +84,14 @@ func errorWithoutCommand(code *int64, signal *int, reason *string) *string {
 	return reason
 }
 
-// HideSchedule removes the parts of a schedule that the visibility does not include.
+// HideSchedule removes the parts of a schedule that a user with this visibility may not see.
 func HideSchedule(sched *control.Schedule, s Visibility) {
 	if s == VisibleOutline {
 		sched.Command, sched.Argv, sched.HiddenParts = "", nil, []string{"command"}
 	}
 }
 
-// HideScheduleDetail removes the parts of a schedule that the visibility does not include.
+// HideScheduleDetail removes the parts of a schedule that a user with this visibility may not see.
 func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 	HideSchedule(&d.Schedule, s)
 	switch s {
@@ -107,8 +105,8 @@ func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 	}
 }
 
-// hideValues replaces the values in the named fields of a spec by hiddenValue. It returns the names of the
-// fields that had values.
+// hideValues replaces the values in the named fields of a spec by hiddenValue. hiddenFields lists the fields
+// that had values.
 func hideValues(spec map[string]any, fields ...string) (hiddenFields []string) {
 	for _, field := range fields {
 		env, _ := spec[field].(map[string]string)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The user's right and the job's owner determine how much of a job a user sees.
+// How much of a job a user sees depends on the user's right, and on whether the job belongs to the user.
 func TestVisibilityFollowsRightAndOwner(t *testing.T) {
 	for _, c := range []struct {
 		have        control.Right
@@ -28,7 +28,7 @@ func TestVisibilityFollowsRightAndOwner(t *testing.T) {
 	}
 }
 
-// The hidden parts of a job appear in none of its fields.
+// A hidden part of a job does not appear in any field.
 func TestHiddenPartsAppearInNoField(t *testing.T) {
 	canary := "c4n4ry"
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,

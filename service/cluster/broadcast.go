@@ -12,23 +12,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// BroadcastTimeout is the time limit for the answers of all other nodes to one request. See
+// BroadcastTimeout limits how long a node waits for the answers of all other nodes to one request. See
 // docs/decisions/0023.
 const BroadcastTimeout = 2 * time.Second
 
-// MaxNamedNodes is the maximum number of nodes that a message names.
+// MaxNamedNodes is the maximum number of node names in one message.
 const MaxNamedNodes = 3
 
-// NodeResult is the answer of one node to a request. R is the type of the result.
+// NodeResult is the answer of one node to a request. R is the type of the answer's result.
 type NodeResult[R any] struct {
 	Node     store.NodeState
 	Result   R
 	Answered bool  // the node has answered, perhaps with an error
-	Err      error // the error in the answer, or why there is no answer
+	Err      error // the error in the answer, or the reason why no answer came
 }
 
-// Broadcast concurrently sends a request to all other live nodes, and waits at most BroadcastTimeout for the
-// answers. It returns them sorted by the names of the nodes.
+// Broadcast sends a request to all other live nodes at the same time, and waits for the answers for at most
+// BroadcastTimeout. The answers are sorted by the names of the nodes.
 func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeResult[R], error) {
 	if r.Cluster == nil || !r.Cluster.HasOthers() {
 		return nil, nil
@@ -42,8 +42,9 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 	return SendToNodes[R](ctx, r, nodes, req), nil
 }
 
-// SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them have
-// answered or ctx ends. It keeps at most maxParallelRequests requests in progress.
+// SendToNodes sends a request to all live nodes in the list, except this node. It returns when all of them
+// have answered, or when ctx ends. At most maxParallelRequests of the requests are in progress at the same
+// time.
 func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.LeaseValid })
 	list := make([]NodeResult[R], len(nodes))
@@ -61,11 +62,11 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// IdleTimeout is how long a node waits for its jobs to end if another node requests this. After that time it
-// answers even if jobs still run.
+// IdleTimeout limits how long a node waits for its jobs to end when another node requests this. After it, the
+// node answers with the number of jobs that still run.
 const IdleTimeout = readTimeout
 
-// WaitIdle waits until no job runs on a draining node. It returns early if the node is lost.
+// WaitIdle waits until no job runs on a node that is being drained. It also returns if the node is lost.
 func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 	if n.IsSelf {
 		return r.Pool.WaitIdle(ctx)
@@ -90,8 +91,8 @@ func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 	return err != nil || i >= 0 && list[i].LeaseValid
 }
 
-// WaitAllIdle waits until no job runs on any node. The caller has drained all nodes before, so that no job
-// starts.
+// WaitAllIdle waits until no job runs on any node. The caller must have drained all nodes before, so that no
+// new job starts.
 func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
 	nodes, err := r.NodeList.Nodes(ctx)
 	for i := range nodes {
@@ -102,7 +103,7 @@ func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
 	return err
 }
 
-// LostNodeProblems returns a problem for each node that has disappeared without a normal stop.
+// LostNodeProblems returns one problem for each node that has disappeared without being stopped.
 func (l *NodeList) LostNodeProblems(ctx context.Context) (problems []string) {
 	if l.Cluster == nil {
 		return nil

@@ -10,37 +10,37 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Drainer stops the worker pool from claiming jobs while this node is drained. A drain is stored in the
-// database.
+// Drainer stops the worker pool from claiming jobs while this node is drained. Drains, which prevent the
+// start of jobs on one node or on all nodes, are stored in the database.
 type Drainer struct {
 	Cluster    store.Cluster // nil if no other node can use the store
 	Pool       *worker.Pool
 	DrainState *DrainState
 
-	mu sync.Mutex // held while a change of the drain is passed to the pool, so that changes keep their order
+	mu sync.Mutex // held while a drain or its end is passed to the pool, so that changes reach the pool in order
 }
 
-// DrainState is a copy of the stored drains that apply to this node.
+// DrainState is this node's copy of the stored drains that apply to it.
 type DrainState struct {
 	AllDrained atomic.Bool // the store contains a drain of all nodes
 
 	mu           sync.Mutex
 	nodeDrained  bool // the store contains a drain of this node; guarded by mu
-	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
-	// lastAppliedRead is the value of startedReads for the newest read that was applied; guarded by mu.
+	startedReads int  // number of reads of this node's drain that have been started; guarded by mu
+	// lastAppliedRead is the number of the newest read whose result was applied; guarded by mu.
 	lastAppliedRead int
 }
 
-// isDrained reports whether this node is drained, alone or together with all nodes.
+// isDrained reports whether a drain of this node or a drain of all nodes exists.
 func (d *DrainState) isDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.AllDrained.Load() || d.nodeDrained
 }
 
-// beginRead must be called before a read of this node's drain from the store. The returned function records the
-// result of that read. Reads may finish in another order than they began. So that function ignores a result if
-// the result of a later read was already recorded.
+// beginRead must be called before this node's drain is read from the store. record, which it returns, must be
+// called with the result. Reads may finish in another order than they began, so record ignores a result that
+// is older than the last recorded one.
 func (d *DrainState) beginRead() (record func(isDrained bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,8 +65,8 @@ func (d *DrainState) EndDrainCommand(node string) string {
 	return "queuectl drain --off"
 }
 
-// BeginDrainRead must be called before each read of this node's drain from the store. The caller passes the
-// result of the read to the returned function, which records this result and applies it to the pool.
+// BeginDrainRead must be called before this node's drain is read from the store. record, which it returns,
+// must be called with the result. It stores the result and applies it to the pool.
 func (d *Drainer) BeginDrainRead() (record func(isDrained bool)) {
 	setNodeDrain := d.DrainState.beginRead()
 	return func(isDrained bool) {
@@ -85,8 +85,8 @@ func (d *Drainer) ReloadNodeDrain(ctx context.Context) error {
 	return err
 }
 
-// ApplyDrain stops the pool from claiming jobs if this node is drained, alone or together with all nodes.
-// Otherwise it lets the pool claim.
+// ApplyDrain stops the pool from claiming jobs if a drain of this node or a drain of all nodes exists.
+// Otherwise the pool may claim jobs.
 func (d *Drainer) ApplyDrain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

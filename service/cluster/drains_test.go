@@ -2,8 +2,8 @@ package cluster
 
 import "testing"
 
-// The result of an older read of the store does not replace that of a newer one. EndDrainCommand returns the
-// command for this node's drain only if no drain of all nodes exists.
+// If a read of the store finishes after a read that began later, its result is ignored. While all nodes are
+// drained, EndDrainCommand returns the command that ends this drain, not that of this node.
 func TestNewestDrainReadCounts(t *testing.T) {
 	var d DrainState
 	older, newer := d.beginRead(), d.beginRead()

@@ -1,8 +1,8 @@
 // Package cluster connects the nodes that share a queue, so that a request about a job reaches the node that runs
 // the job.
 //
-// Start with JobRouter, which sends requests, and Responder, which answers them. LeaseKeeper keeps the right of this
-// node to run jobs. Without other nodes, all types work on this node alone.
+// Start with JobRouter, which sends requests, and Responder, which answers them. LeaseKeeper renews this
+// node's right to run jobs. If the queue is not shared, all types work with this node alone.
 package cluster
 
 import (
@@ -22,10 +22,11 @@ import (
 // JobRouter sends requests about jobs to the other nodes that share the queue. See docs/decisions/0032 and
 // 0106.
 //
-// For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
-// request "cancel" for B in the database and waits for the answer (Forward). B reads the request, executes it
-// like a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease
-// expires (cancelWhenNodeLost). Once another node has taken over the job, A repeats the request.
+// For example, node A gets a request to cancel a job that runs on node B. A reads from the database that B
+// holds the job's lease, stores the request "cancel" for B there, and waits for the answer (Forward). B reads
+// the request, executes it like a request from its own socket, and stores the answer (startRequests). If B's
+// right to run jobs expires, A stops waiting (cancelWhenNodeLost), and repeats the request once another node
+// has taken over the job.
 type JobRouter struct {
 	*NodeList
 	NodeRequests      store.NodeRequests // nil if Cluster is nil
@@ -33,41 +34,44 @@ type JobRouter struct {
 	RemoteWaitLimiter *fair.Limiter // created by NewRemoteWaitLimiter; nil if Cluster is nil
 }
 
-// Request is a control request to another node, in the form in which the database stores it. The answer is stored
-// in the form of the control socket.
+// Request is a control request to another node, in the form in which it is stored in the database. The answer
+// is stored in the form that the control socket uses.
 type Request struct {
 	Method string        `json:"method"`
 	Params any           `json:"params,omitempty"`
-	UID    int           `json:"uid"`           // uid of the peer that sent the request to the first node
-	PID    int           `json:"pid,omitempty"` // pid of this peer
-	Right  control.Right `json:"right"`         // the right of the peer on the first node
-	// JobSeq is the number of the job that the request is about; 0 if it is not about one job. Params contains
-	// only the job's id, which another job can have by the time of the answer.
+	UID    int           `json:"uid"`           // uid of the peer whose request is passed on
+	PID    int           `json:"pid,omitempty"` // pid of this peer; 0 if unknown
+	Right  control.Right `json:"right"`         // right of this peer, determined by the first node
+	// JobSeq is the number of the job that the request is about; 0 if it is not about a single job. The job's
+	// id, in Params, is not enough: the job may be removed, and another job may get its id, before the
+	// request is executed.
 	JobSeq int64 `json:"seq,omitempty"`
-	// AllowedStates lists the states in which the request may change a job. An empty list means every state.
+	// AllowedStates lists the states in which the request may change a job. An empty list means all states.
 	AllowedStates []queue.State `json:"states,omitempty"`
 
-	// AwaitsAttemptEnd says that the answer may come only after the job's attempt has ended.
+	// AwaitsAttemptEnd means that the answer may come only after the end of the job's current attempt.
 	AwaitsAttemptEnd bool `json:"-"`
-	// IsSlow says that the request may take seconds and that many such requests may be in progress.
+	// IsSlow means that the request may take seconds, and that many such requests may be in progress at the
+	// same time.
 	IsSlow bool `json:"-"`
 }
 
 // Limits of requests between nodes.
 const (
-	// requestTimeout is the maximum time to answer a request, which may include waiting for a job to end.
+	// requestTimeout limits how long a node works on one request, which may include waiting for the end of a
+	// job.
 	requestTimeout = 10 * time.Minute
-	// readTimeout is how long one request waits for new output; the caller then sends another request.
+	// readTimeout limits how long one request waits for new output. The sender then sends another request.
 	readTimeout = 5 * time.Second
-	// maxParallelRequests is the maximum number of requests that one query reads, separately for fast and slow
-	// ones.
+	// maxParallelRequests is the maximum number of requests that one query reads. Fast and slow requests are
+	// read separately.
 	maxParallelRequests = 64
 )
 
-// Forward sends a request to the other node that holds the job's lease, and decodes the answer into result.
-// leasedElsewhere is false if no other node holds the lease; no request is sent then. If the holder is lost during
-// a request with AwaitsAttemptEnd, Forward waits until another node or no node holds the lease, and repeats the
-// request.
+// Forward sends a request to the node that holds the job's lease, if it is not this node, and decodes the
+// answer into result. leasedElsewhere is false if no other node holds the lease, so that nothing was sent. If
+// that node is lost during a request with AwaitsAttemptEnd, Forward waits until another node or no node holds
+// the lease, and repeats the request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
@@ -83,9 +87,9 @@ func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result 
 	return false, nil
 }
 
-// send sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It stops
-// waiting and returns an error when the node's lease has expired. hasAnswered is true if the result or the
-// error comes from the node.
+// send sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It returns
+// an error when the node's lease has expired. hasAnswered is true if the node has answered, with a result or
+// an error.
 func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (hasAnswered bool, err error) {
 	peer := control.PeerFrom(ctx)
 	req.UID, req.PID, req.Right = peer.UID, peer.PID, peer.Right
@@ -119,8 +123,8 @@ const maxRemoteWaits = 16
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// cancelWhenNodeLost cancels a request to a node once the node's lease has expired or the node was removed. The
-// cause is a nodeLostError. cancelWhenNodeLost returns when ctx ends.
+// cancelWhenNodeLost cancels a request to a node when the node's lease has expired, or the node was removed.
+// The cause is then a nodeLostError. cancelWhenNodeLost returns when ctx ends.
 func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {
@@ -140,17 +144,17 @@ func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel f
 	}
 }
 
-// nodeLostError says that a node was lost or removed while it was handling a request.
+// nodeLostError means that a node's lease expired, or the node was removed, before it answered a request.
 type nodeLostError struct{ error }
 
 // Unwrap returns the underlying error for package errors.
 func (e nodeLostError) Unwrap() error { return e.error }
 
-// IsNodeLost reports whether an error means that a node was lost or removed while it was handling a request.
+// IsNodeLost reports whether err means that a node was lost or removed before it answered a request.
 func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 
 // awaitTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
-// false after the duration of a node lease or after an error.
+// false if this takes longer than the duration of a node lease, or after an error.
 func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
@@ -166,7 +170,7 @@ func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	return err == nil
 }
 
-// PollInterval is the delay between two checks for a change that is expected soon.
+// PollInterval is the delay between two checks for a change that will probably happen soon.
 const PollInterval = 250 * time.Millisecond
 
 // LeasedAttemptNumber returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
@@ -181,11 +185,11 @@ func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 	return 0
 }
 
-// NodeNameOf returns the name of the node that runs a job, or of this node if that is unknown.
+// NodeNameOf returns the name of the node that ran a job last, or this node's name if that is unknown.
 func (l *NodeList) NodeNameOf(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
 		return l.Node
 	}
-	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // ignore the error and return this node's name
+	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // after an error, use this node's name
 	return cmp.Or(names[seq], l.Node)
 }

@@ -25,14 +25,14 @@ type LeaseKeeper struct {
 	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreIDFileName is the name of a file in the state directory. The file names the server database that last held
-// the queue. An empty file means that the queue was in the state directory. The file's modification time is
-// when the queue first used the directory. Older output files may belong to another queue. Without the file,
-// the queue has used the directory from the beginning.
+// StoreIDFileName is the name of a file in the state directory. It contains the identity of the server
+// database with the queue that last used the directory, and nothing if that queue was stored in files. Its
+// modification time is when this queue first used the directory: older output files may belong to another
+// queue. Without this file, the present queue has always used the directory.
 const StoreIDFileName = "store.id"
 
-// DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that the
-// queue has used the directory from the beginning.
+// DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no
+// other queue has ever used it.
 func DirFirstUsedAt(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, StoreIDFileName))
 	if err != nil {
@@ -46,17 +46,18 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// leaseMargin returns how long before the end of a node lease the runners must have ended their jobs.
+// leaseMargin returns how long before the end of a node lease the runners must have ended their jobs, as a
+// safety margin.
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
-// NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
+// NewLeaseKeeper returns a LeaseKeeper. If the queue is not shared, its methods do nothing.
 func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
 	return &LeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
 		takeoverRequest: make(chan struct{}, 1)}
 }
 
-// RenewLease renews the node lease. With on_partition = "stop", it also postpones the time at which the runners end
-// their jobs without a further renewal.
+// RenewLease renews the node lease. With on_partition = "stop", it also moves the deadline at which the
+// runners end their jobs if no further renewal succeeds.
 func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if k.nodes.Cluster == nil {
 		return nil
@@ -70,8 +71,7 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A zero deadline lets the runners continue without a lease. The setting on_partition may request a
-	// deadline.
+	// With a zero deadline, runners continue their jobs even if the lease expires.
 	var deadline time.Time
 	if k.nodes.Settings.Current().OnPartition == "stop" {
 		deadline = sent.Add(lease - leaseMargin(lease))
@@ -84,7 +84,7 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	return nil
 }
 
-// AnnounceWorkers triggers a renewal of the node lease, because the renewal also stores the number of workers.
+// AnnounceWorkers triggers an early renewal of the node lease, which also stores the number of workers.
 func (k *LeaseKeeper) AnnounceWorkers() { queue.TrySend(k.workersChanged, struct{}{}) }
 
 // RenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
@@ -93,7 +93,7 @@ func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure
 // renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
 	Text          string    // message for users
-	LeaseDeadline time.Time // from this time on, the node may not start jobs
+	LeaseDeadline time.Time // time from which the node may not start jobs without a renewal
 }
 
 // RunRenewals renews the node lease periodically until ctx ends.
@@ -109,7 +109,7 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-k.workersChanged: // renew early, since the renewal stores the number of workers
+		case <-k.workersChanged: // the renewal also stores the number of workers
 		}
 		wait = lease / 3
 		started := time.Now()
@@ -136,11 +136,11 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 	}
 }
 
-// sharedReloadDelay is the delay between a change in the store and the check for changed settings. It lets one
-// check cover several changes.
+// sharedReloadDelay is the delay between the notification of a change in the store and the check for changed
+// settings. One check thus covers several changes.
 const sharedReloadDelay = 500 * time.Millisecond
 
-// StoreNodeRecord stores the record of this node, which says which jobs this node may claim.
+// StoreNodeRecord stores this node's record, which determines which jobs this node may claim.
 func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
 	return l.Store.SetNode(ctx, l.nodeRecord())
 }

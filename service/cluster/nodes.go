@@ -44,8 +44,8 @@ func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err erro
 	return []store.NodeState{n}, nil
 }
 
-// currentLoad returns the number of this node's workers and its throughput. The renewal of the node lease
-// stores both for the other nodes.
+// currentLoad returns the number of this node's workers and its throughput. Both are stored for the other
+// nodes when the node lease is renewed.
 func (l *NodeList) currentLoad() store.Load {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
 	if len(byQueue) > store.MaxLoadQueues {
@@ -58,8 +58,8 @@ func (l *NodeList) currentLoad() store.Load {
 	return store.Load{Workers: l.Pool.WantedWorkers(), EndedAttempts: l.Pool.ThroughputPerMinute(), EndedByQueue: byQueue}
 }
 
-// OtherNodesThroughput returns the number of attempts that ended on the other nodes in the last minute, in
-// total and by queue. If the store does not answer within BroadcastTimeout, it returns zero values.
+// OtherNodesThroughput returns how many attempts ended on the other nodes in the last minute: in total and by
+// queue. If the store does not respond within BroadcastTimeout, both are zero.
 func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue map[string]int) {
 	byQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOthers() {
@@ -82,9 +82,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue
 	return total, byQueue
 }
 
-// SetNodeNames sets in each view the name of the node that ran the job last, if several nodes share the queue.
-// If that is another node, it removes the names of the job's resource units, which only that node knows. If the
-// store does not answer, it sets no names.
+// SetNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. It
+// also removes the names of the resource units that a job on another node holds, because only that node knows
+// them. If the store does not respond, it changes nothing.
 func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
 	for i := range jobs {
@@ -105,8 +105,8 @@ func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
 	}
 }
 
-// NodeNamed returns the current state of the node with a name. If the queue is not shared, it returns an error
-// that suggests otherCommand.
+// NodeNamed returns the state of the node with this name. If the queue is not shared, it returns an error
+// that suggests the command otherCommand instead.
 func (l *NodeList) NodeNamed(ctx context.Context, name, otherCommand string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
@@ -126,7 +126,8 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, otherCommand string) (n 
 		cmp.Or(queue.DidYouMean(name, names), "; see: queuectl node list"))
 }
 
-// nodeRecord returns the record of this node for the store, as the settings define it.
+// nodeRecord returns the record of this node for the store: its name, and the labels and resources in the
+// settings.
 func (l *NodeList) nodeRecord() store.Node {
 	n := store.Node{Name: l.Node, Labels: l.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
 		UnknownUIDs: l.Owners.UnknownUIDs()}

@@ -21,8 +21,9 @@ type OutputFiles struct {
 // RunnersDir returns the directory of runners that run as the service's own account.
 func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
-// OpenOutput opens an attempt's output file. If runners run as root, it searches their directory and then the
-// directory of the service's own runners, where restored files are.
+// OpenOutput opens an attempt's output file. If runners run as root, the file is in their directory. If it
+// was restored from a backup, it is in the directory of the service's own runners, where OpenOutput searches
+// next.
 func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 	f, err := o.RunnerLocation.OpenOutput(ref)
 	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocket != "" {

@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputMethod is the method of the request to read output from a position. Only nodes send it; the control
-// protocol has no such method. The sending node has checked that the peer may see the output.
+// outputMethod is the method of a request to read output from a position. Only nodes send it to each other;
+// clients cannot. The sending node has checked that the peer may see the output.
 const outputMethod = "output"
 
-// maxOutputPieceBytes is the maximum number of bytes of an output file in one answer to another node.
+// maxOutputPieceBytes limits how many bytes of an output file one answer to another node contains.
 const maxOutputPieceBytes = 256 << 10
 
-// outputReadRequest holds the parameters of outputMethod. If Ref is set, the request reads the output file with
-// that name. Otherwise it reads the output of a running attempt.
+// outputReadRequest holds the parameters of outputMethod: a part of the output file Ref or, if Ref is "", the
+// output of a running attempt.
 type outputReadRequest struct {
 	JobSeq        int64         `json:"seq,omitempty"` // number of the job
 	Cursor        output.Cursor `json:"cursor"`
@@ -35,30 +35,30 @@ type outputPiece struct {
 
 	Size int64 `json:"size,omitempty"` // size of the whole file, in bytes
 
-	// The next fields are set only for a running attempt. Data is then encoded by output.AppendChunks, and is
-	// empty if the attempt has printed nothing for readTimeout.
+	// The next fields are set only for a running attempt. Data is encoded by output.AppendChunks. It is empty
+	// if the attempt has printed nothing for readTimeout.
 	LeaseHeld  bool          `json:"held,omitempty"` // the node holds the job's lease
 	Cursor     output.Cursor `json:"cursor"`         // position after Data
-	IsComplete bool          `json:"done,omitempty"` // the attempt prints nothing after Data
+	IsComplete bool          `json:"done,omitempty"` // no output follows after Data
 }
 
-// errOutputNodeUnavailable says that the node with a job's output does not answer.
+// errOutputNodeUnavailable means that the node with a job's output does not answer.
 var errOutputNodeUnavailable = queue.Errorf(queue.CodeUnavailable,
 	"the node that has the job's output does not answer; see: queuectl node list")
 
-// readOnNode asks another node to read output, and returns the answer.
+// readOnNode requests output from another node, and returns the node's answer.
 func (r *JobRouter) readOnNode(ctx context.Context, node int64, p outputReadRequest) (piece *outputPiece, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNodeUnavailable)
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, IsSlow: true}, piece)
-	if p.Ref != "" && IsNodeLost(err) { // final: another node never takes over an output file
+	if p.Ref != "" && IsNodeLost(err) { // waiting is useless, because no other node takes over the file
 		err = errOutputNodeUnavailable
 	}
 	return piece, err
 }
 
-// readForOtherNode reads output that another node has requested.
+// readForOtherNode reads the output on this node that another node has requested.
 func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if p.Ref != "" {
 		return r.OutputFiles.readPiece(p)
@@ -72,7 +72,8 @@ func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (
 	return piece, err
 }
 
-// readLocal reads the output of an attempt that runs on this node, and waits for new output if p says so.
+// readLocal reads the output of an attempt that runs on this node. If p.WaitForOutput is set, it waits for
+// new output.
 func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.Cursor, p.WaitForOutput)
 	if err != nil || !ok {
@@ -81,7 +82,7 @@ func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*output
 	return &outputPiece{LeaseHeld: true, Cursor: chunk.Cursor, IsComplete: chunk.LogComplete, Data: chunk.Data}, nil
 }
 
-// readRemote reads the output of an attempt from the other node that runs it.
+// readRemote reads the output of an attempt that runs on another node.
 func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if r.Cluster == nil {
 		return &outputPiece{}, nil
@@ -93,8 +94,8 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outpu
 	return r.readOnNode(ctx, node, p)
 }
 
-// ReadOutput reads the output of a running job, which may run on any node. If wait is true, it waits until
-// the job has printed something. ok is false if no node runs the job.
+// ReadOutput reads the output of a running job after cursor, on any node. If wait is true, it waits until
+// there is new output, or until the output is complete. ok is false if no node runs the job.
 func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
 	ok bool, err error) {
 	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}
@@ -102,7 +103,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cur
 	for lastAnswer := time.Now(); err == nil && !piece.LeaseHeld; {
 		remote, failed := r.readRemote(ctx, p)
 		switch {
-		// The job has printed nothing.
+		// The job has printed nothing new, so send another request.
 		case failed == nil && wait && remote.LeaseHeld && !remote.IsComplete && remote.Cursor == cursor:
 			lastAnswer = time.Now()
 		case failed == nil || !wait || !errors.Is(failed, queue.ErrUnavailable):
@@ -111,10 +112,10 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cur
 			if !r.awaitTakeover(ctx, seq) {
 				return nil, false, failed
 			}
-		// Give up: if the node was lost, its lease has expired by now.
+		// Stop trying: if the node had been lost, its lease would have expired by now.
 		case time.Since(lastAnswer) > 2*r.Cluster.NodeLeaseDuration():
 			return nil, false, failed
-		default: // try again: for example, the store may be temporarily unavailable
+		default: // the error may be temporary, for example because the store was unavailable
 			select {
 			case <-ctx.Done():
 				return nil, false, ctx.Err()

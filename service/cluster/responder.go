@@ -24,17 +24,18 @@ type Responder struct {
 	// ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
 	ReloadShared func(ctx context.Context) error
 
-	// requestCancels holds the cancel functions of the requests that are being answered, by request number.
+	// requestCancels contains a function that cancels each request in progress, by request number.
 	requestCancels  sync.Map
 	requestHandlers sync.WaitGroup // the goroutines that answer requests
 }
 
-// relayedRequestKey is the context key under which the handler of a request from another node finds the Request.
+// relayedRequestKey is the context key with which the handler of a request from another node finds this
+// Request.
 type relayedRequestKey struct{}
 
-// RelayedRequest reports whether the request of ctx comes from another node. The handler of a relayed request
-// acts on this node alone, even if the request concerns all nodes. allowedStates lists the states in which the
-// request may change a job; an empty list means every state.
+// RelayedRequest reports whether the request of ctx was sent by another node. The handler then acts on this
+// node alone, even if the request is about all nodes. allowedStates lists the states in which the request may
+// change a job; an empty list means all states.
 func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
 	req, isRelayed := ctx.Value(relayedRequestKey{}).(*Request)
 	if isRelayed {
@@ -43,15 +44,15 @@ func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed
 	return allowedStates, isRelayed
 }
 
-// MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns false
-// only for a request from another node that is about an earlier job with the same id.
+// MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns
+// false only if the request comes from another node and means an earlier job with the same id.
 func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	req, _ := ctx.Value(relayedRequestKey{}).(*Request)
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
-// ExecuteRequest executes a request of another node. The other node has determined the peer's right. This node
-// checks that this right suffices for the request, as it does for a request on its own socket.
+// ExecuteRequest executes a request from another node. The other node has determined the peer's right. This
+// node checks whether this right is sufficient, as for a request from its own socket.
 func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request
@@ -86,8 +87,8 @@ func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result 
 	return result, err
 }
 
-// startRequests starts a goroutine for each request of another node, since some requests take long. It also
-// cancels the requests whose senders have stopped waiting.
+// startRequests starts a goroutine for each new request from another node, since some requests take long. It
+// also cancels requests whose sender has stopped waiting.
 func (r *Responder) startRequests(ctx context.Context) {
 	r.cancelAbandoned(ctx)
 	var requests []store.NodeRequest
@@ -95,7 +96,7 @@ func (r *Responder) startRequests(ctx context.Context) {
 		for more := true; more; {
 			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
-				break // the next notification triggers another read of these requests
+				break // the next notification makes this node read the requests again
 			}
 			requests = append(requests, some...)
 		}
@@ -145,8 +146,8 @@ func (r *Responder) cancelAbandoned(ctx context.Context) {
 	}
 }
 
-// ServeCluster runs until ctx ends. It answers the requests of other nodes, and applies the shared settings
-// that other nodes have changed.
+// ServeCluster answers the requests of other nodes, and applies shared settings that another node has
+// changed. It returns when ctx ends.
 func (r *Responder) ServeCluster(ctx context.Context) {
 	if r.Router.Cluster == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// fakeAPI implements the methods that a test calls.
+// fakeAPI implements only the methods that a test needs.
 type fakeAPI struct {
 	control.API
 	cancel func(context.Context, control.Selection) (control.BulkResult, error)
@@ -25,12 +25,13 @@ func (a *fakeAPI) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 	return a.cancel(ctx, p)
 }
 
-// newResponder returns a responder on node b.
+// newResponder returns a responder on a node with the name b.
 func newResponder(cancel func(context.Context, control.Selection) (control.BulkResult, error)) *Responder {
 	return &Responder{Node: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
 }
 
-// The handler of a request from another node gets the peer, the parameters and the states in that request.
+// The handler of a request from another node gets the peer, the parameters and the allowed states that this
+// node has sent.
 func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 	type call struct {
 		peer   control.Peer
@@ -78,7 +79,8 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	}
 }
 
-// An error of a handler with queue.CodeUnsupported keeps its text: it is not mistaken for an unknown method.
+// If a handler returns an error with queue.CodeUnsupported, the sender gets its text. It is not mistaken for
+// a request that the node does not know.
 func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
@@ -90,7 +92,7 @@ func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	}
 }
 
-// fakeRequests holds one request to this node, and its answer.
+// fakeRequests holds one request to this node, and the answer to it.
 type fakeRequests struct {
 	store.NodeRequests
 	mu      sync.Mutex
@@ -114,8 +116,8 @@ func (f *fakeRequests) SendReply(_ context.Context, _ int64, answer []byte) erro
 	return nil
 }
 
-// The sender of a request gets the result or the error of the handler, as a client on the socket does. If the
-// answer is too long, the sender gets an error.
+// A node that sends a request gets the result or the error of the handler, like a client on the socket. If
+// the answer is too long, it gets an error.
 func TestAnswersOfOtherNodes(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
 	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{DoneIDs: []string{""}}, nil))

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// RunTakeovers takes over the jobs of lost nodes until ctx ends. It runs separately from RunRenewals, because a
-// takeover must not delay the renewal of the node lease.
+// RunTakeovers takes over the jobs of lost nodes until ctx ends. It needs a separate goroutine, because a
+// takeover must not delay RunRenewals, which renews the node lease.
 func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 	for {
 		select {

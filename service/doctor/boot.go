@@ -2,8 +2,8 @@ package doctor
 
 import "github.com/queuectl/queuectl/store"
 
-// BootNotes returns notes for a user who enqueues jobs that are due much later. If the service does not start
-// at boot, one note says so. Otherwise BootNotes returns nil.
+// BootNotes returns notes for a user who enqueues jobs that are due much later: one note if the service does
+// not start at boot, and otherwise nil.
 func (h *HealthCheck) BootNotes() []string {
 	if advice := h.bootAdvice(); advice != "" {
 		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
@@ -12,8 +12,8 @@ func (h *HealthCheck) BootNotes() []string {
 	return nil
 }
 
-// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service starts at
-// boot, or if that is unknown.
+// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service already
+// does, or if this is unknown.
 func (h *HealthCheck) bootAdvice() string {
 	if h.BootAdvice == nil {
 		return ""
@@ -21,7 +21,7 @@ func (h *HealthCheck) bootAdvice() string {
 	return h.BootAdvice()
 }
 
-// ExamineBoot reports a service that does not start at boot.
+// ExamineBoot returns a finding if the service does not start at boot.
 func (x *Examiner) ExamineBoot() []store.Finding {
 	if advice := x.bootAdvice(); advice != "" {
 		return []store.Finding{{

@@ -1,7 +1,7 @@
 // Package doctor finds problems that keep a queue from working well, and suggests how to solve them.
 //
-// Start with Examiner, which implements control.API's Doctor, and with HealthCheck, which finds the problems that
-// a status shows.
+// Start with Examiner, which implements the method Doctor of control.API, and with HealthCheck, which finds
+// the problems that "queuectl status" shows.
 package doctor
 
 import (
@@ -28,7 +28,7 @@ type Examiner struct {
 	SocketInherited func() bool // reports whether another process created the socket
 }
 
-// runnerReplyTimeout is how long Examiner waits for a runner to answer.
+// runnerReplyTimeout limits how long Examiner waits for a reply of a runner.
 const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
@@ -38,12 +38,12 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, reportProgress 
 	if known, can := x.Store.(store.Examiner); can {
 		findings = known.Examine(ctx)
 	}
-	if x.Maintainer == nil { // a store in files checks the state directory in Examine
+	if x.Maintainer == nil { // for a store in files, Examine has already checked the state directory
 		findings = append(findings, x.ExamineStoreDir(x.Paths.StateDir)...)
 	}
 	mode, _ := x.Settings.Current().SocketPermissions()
 	if x.SocketInherited() {
-		mode = 0o777 // allow any mode, since the systemd socket unit defines it
+		mode = 0o777 // the systemd socket unit determines the mode, so allow any
 	}
 	findings = slices.Concat(findings, ExaminePaths(x.Paths, mode), x.ExamineAccess(),
 		ExamineStoreFile(x.Settings.Current().StoreFile), x.ExamineOwners(ctx), x.examineUsers(), x.examinePrograms(),
@@ -60,7 +60,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, reportProgress 
 	if p.Verify && x.Maintainer == nil {
 		return control.Diagnosis{}, ErrNoFiles
 	}
-	// A slow disk already delays the store, so a check of all data would only add load.
+	// If the disk is slow, jobs are already delayed, and a check of all data would add load.
 	if p.Verify && x.Maintainer.SlowCommitError() == nil {
 		var lastReport time.Time
 		found, err := x.Maintainer.Verify(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
@@ -83,12 +83,12 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, reportProgress 
 	return Diagnose(findings), nil
 }
 
-// Diagnose summarizes findings. It lists a finding once, even if several checks have found it.
+// Diagnose summarizes findings. A finding that several checks have returned is listed once.
 func Diagnose(findings []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.LevelOK)}
 	for i, f := range findings {
 		if slices.Contains(findings[:i], f) {
-			continue // the quick and the thorough check have both found this
+			continue // for example, both the quick and the thorough check have found it
 		}
 		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
 			d.Level = string(f.Level)
@@ -99,7 +99,7 @@ func Diagnose(findings []store.Finding) control.Diagnosis {
 	return d
 }
 
-// ExamineAccess checks whether the names in [access] exist.
+// ExamineAccess returns a finding if the settings section [access] contains unknown names.
 func (x *Examiner) ExamineAccess() []store.Finding {
 	if unknown := x.Rights.UnknownNamesMessage(); unknown != "" {
 		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown,
@@ -108,7 +108,8 @@ func (x *Examiner) ExamineAccess() []store.Finding {
 	return nil
 }
 
-// examineInheritedLimits reports restrictions that the service inherited from the process that started it.
+// examineInheritedLimits returns a finding for each restriction that the service has inherited from the
+// process that started it.
 func (x *Examiner) examineInheritedLimits() (findings []store.Finding) {
 	for _, attribute := range x.InheritedRestrictions {
 		findings = append(findings, store.Finding{
@@ -121,8 +122,8 @@ func (x *Examiner) examineInheritedLimits() (findings []store.Finding) {
 	return findings
 }
 
-// ExamineStoreFile reports whether other accounts can read the file with the database URL, which may contain a
-// password.
+// ExamineStoreFile returns a finding if other accounts can read the file with the database URL, which may
+// contain a password.
 func ExamineStoreFile(path string) []store.Finding {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
@@ -155,8 +156,8 @@ func (x *Examiner) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// describeEnforcement describes how the output, run time and process tree of jobs are limited on this machine.
-// hasCgroups says whether control groups enforce the limits.
+// describeEnforcement describes how jobs are limited on this machine in their output, run time and processes.
+// hasCgroups means that control groups enforce limits.
 func (x *Examiner) describeEnforcement(hasCgroups bool) string {
 	if hasCgroups {
 		return enforcementWithCgroupsText
@@ -168,7 +169,7 @@ func (x *Examiner) describeEnforcement(hasCgroups bool) string {
 	return enforcementText
 }
 
-// EndRunnerAdvice returns advice on how a user can end a runner that hangs. pid 0 means that the runner's pid is
+// EndRunnerAdvice returns advice on how to end a runner that hangs. pid is the runner's pid, or 0 if it is
 // unknown.
 func EndRunnerAdvice(pid int64) string {
 	if pid == 0 {
@@ -177,7 +178,7 @@ func EndRunnerAdvice(pid int64) string {
 	return fmt.Sprintf(endHungRunnerAdvice, pid)
 }
 
-// examineRunners reports runners that do not answer.
+// examineRunners returns findings about the runners that do not reply within runnerReplyTimeout.
 func (x *Examiner) examineRunners() []store.Finding {
 	live, unresponsive := x.Pool.CheckRunners(runnerReplyTimeout)
 	var findings []store.Finding
@@ -193,7 +194,7 @@ func (x *Examiner) examineRunners() []store.Finding {
 	return findings
 }
 
-// ProgramFiles describes the files of the service's program and of the given runner program. It omits missing files.
+// ProgramFiles describes the program files of the service and of its runner. It omits missing files.
 func ProgramFiles(runner string) (files []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {
@@ -204,18 +205,18 @@ func ProgramFiles(runner string) (files []parts.ProgramFile) {
 	return files
 }
 
-// ErrNoFiles is the error of an operation that needs the store's files, if the store is a database server.
+// ErrNoFiles is the error if an operation needs the store's files, but the queue is stored in PostgreSQL.
 var ErrNoFiles = queue.Errorf(queue.CodeUnsupported,
 	"this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
 // ProgressInterval is the minimum interval between two progress messages.
 const ProgressInterval = 100 * time.Millisecond
 
-// maxFormerNames is the maximum number of former owners that one finding names.
+// maxFormerNames is the maximum number of former owners that a finding names.
 const maxFormerNames = 20
 
-// ExamineOwners returns a finding that lists the former accounts: those that have jobs but have lost their uid.
-// It reads jobs only if such an account exists.
+// ExamineOwners returns a finding with the names of former accounts that have jobs: accounts that were
+// deleted or have another uid now. To save time, it reads jobs only if former accounts exist.
 func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	former, names := x.Owners.FormerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPageRows}
@@ -254,7 +255,7 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	}}
 }
 
-// examineUsers reports the users whose jobs have almost used up their quota of bytes.
+// examineUsers returns a finding for each user whose jobs have almost used up the user's quota of bytes.
 func (x *Examiner) examineUsers() (findings []store.Finding) {
 	most := x.Quota.MaxBytesPerUser()
 	for _, u := range x.Quota.NearQuota() {

@@ -25,7 +25,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// fakeStore is a store in files that returns the given findings.
+// fakeStore is a store whose checks return the findings and errors in its fields. It implements
+// store.Maintainer, as only a store in files does.
 type fakeStore struct {
 	store.Store
 	store.Maintainer
@@ -119,8 +120,8 @@ func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 	}
 }
 
-// A diagnosis contains the findings of the store's quick check and, on request, those of its check of all data.
-// A finding of both appears once.
+// A diagnosis contains the findings of the store's quick check. If the user requests a check of all data, the
+// diagnosis also contains the findings of that check. A finding of both checks appears once.
 func TestDoctorAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
@@ -136,8 +137,8 @@ func TestDoctorAsksTheStore(t *testing.T) {
 	})
 }
 
-// If the store cannot check all data now, the diagnosis says so, and still contains the other findings. If the
-// disk does not answer, the check is not tried.
+// If the store cannot check all its data now, the diagnosis says so and still contains the findings of the
+// other checks. If the disk does not respond, the check of all data is not tried.
 func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
@@ -219,7 +220,7 @@ func TestDoctorAsksEachPart(t *testing.T) {
 	})
 }
 
-// A status line lists a limited number of problems. It begins with how bad they are.
+// The health text begins with the worst level, and lists at most maxProblems problems.
 func TestHealthIsOneLine(t *testing.T) {
 	many := make([]string, maxProblems+2)
 	for i := range many {

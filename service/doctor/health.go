@@ -97,10 +97,10 @@ func waitingJobsText(n int64) string {
 	return fmt.Sprintf("%d jobs are waiting", n)
 }
 
-// maxProblems is the maximum number of problems that health lists.
+// maxProblems is the maximum number of problems that HealthText lists.
 const maxProblems = 20
 
-// HealthText summarizes problems in one line.
+// HealthText returns one line for the status: "ok", or the severity and the first maxProblems problems.
 func HealthText(problems []string, failing bool) string {
 	if more := len(problems) - maxProblems; more > 0 {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
@@ -128,8 +128,8 @@ func (h *HealthCheck) NoRunnerProblem() (text, nextStep string) {
 	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
 
-// launcherProblem returns a line for the status that says why runners cannot start. It also reports that the
-// launcher has stopped, even while a runner still exists. It returns "" if it knows no problem.
+// launcherProblem returns a line for the status that says why the launcher cannot start runners. It also
+// reports a stopped launcher while the existing runners still work. It returns "" if it finds no problem.
 func (h *HealthCheck) launcherProblem() string {
 	if text, next := h.NoRunnerProblem(); text != "" {
 		return text + "; " + next

@@ -23,7 +23,7 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	}
 	wait := limitReportTimeout
 	if !required {
-		// Wait for a runner's report only until limitReportTimeout after the service's start.
+		// Do not wait longer than limitReportTimeout after the start of the service.
 		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
@@ -72,8 +72,8 @@ func limitError(unenforced []queue.UnenforcedLimit, jobCount int) error {
 	return e
 }
 
-// examineEnforcement reports how this machine enforces each limit. It warns of the limits for which
-// --require-limits rejects jobs.
+// examineEnforcement reports for each kind of limit, such as memory, how this machine enforces it. It warns
+// about each limit for which a job with the option --require-limits would be rejected.
 func (x *Examiner) examineEnforcement(ctx context.Context) (findings []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()

@@ -35,9 +35,9 @@ func ExaminePaths(p config.Paths, socketMode fs.FileMode) []store.Finding {
 	return append(findings, examineStateDir(p)...)
 }
 
-// examineStateDir warns if other accounts can list the state directory. It checks only a directory that belongs
-// to the service's account. It suggests a mode. If the directory contains a socket for other accounts, that
-// mode still lets them reach the socket.
+// examineStateDir warns if other accounts can list the state directory, and suggests a mode. If the directory
+// contains a socket that other accounts may use, they can still reach the socket with that mode.
+// examineStateDir ignores a directory that does not belong to the service's account.
 func examineStateDir(p config.Paths) []store.Finding {
 	info, err := os.Stat(p.StateDir)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {

@@ -21,8 +21,8 @@ func lookUpDora(database, key string) (string, error) {
 	}[database+" "+key], nil
 }
 
-// A user that exists only in a network directory can be named wherever a local user can: in [access], as the
-// account of all jobs, in --user, and in replies.
+// A user that exists only in a network directory, such as LDAP, can be named wherever a local user can: in
+// the settings access.*, as the account of all jobs, and in the option --user. Replies show that user's name.
 func TestUsersOfADirectory(t *testing.T) {
 	with := func(settings map[string]string) *rig {
 		t.Helper()
@@ -59,7 +59,8 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory makes look-ups of users wait until waitForRelease returns. They answer that the user is unknown.
+// blockDirectory makes every query for a user wait until waitForRelease returns. The query then finds no
+// user.
 func blockDirectory(d *accounts.Directory, waitForRelease func()) {
 	d.LookupFunc = func(string, string) (string, error) { waitForRelease(); return "", nil }
 }

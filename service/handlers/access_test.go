@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a rig with the given settings, as pairs of a key and a value. The rig uses runners
-// that run as root if its setting run_as needs them.
+// newSettingsRig returns a rig with the given settings, as pairs of a key and a value. If the setting run_as
+// requires it, the rig uses runners that run as root.
 func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
 	o := rigOptions{settings: map[string]string{}}
@@ -76,8 +76,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}
 }
 
-// If jobs run as their submitters, a job that names a user runs as that user. If all jobs run as one account, a
-// waiting job is shown with that account. An ended job is always shown with its own user.
+// If run_as is "submitter", a job that names a user runs as that user. If all jobs run as one account, a
+// waiting job is shown with that account. An ended job is shown with the user that the job recorded.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	self := accounts.CurrentUser()
 	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
@@ -104,8 +104,8 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	}
 }
 
-// A user who edits another user's job cannot change what it executes, and cannot store the placeholder that
-// replaces a hidden value.
+// A user who edits another user's job cannot change what the job executes. Replies show a placeholder instead
+// of hidden values, and an edit cannot store the placeholder as a value.
 func TestEditsOfOthersJobs(t *testing.T) {
 	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
 	for _, c := range []struct {
@@ -153,8 +153,8 @@ func TestEditsOfOthersJobs(t *testing.T) {
 	}
 }
 
-// Even admins see the URL of the database without its password. That applies to the value in effect and to a
-// value that waits for a restart.
+// No user, not even an admin, sees the password in the URL of the database. This applies to the URL in use
+// and to a new URL that takes effect at the next start.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.Settings.RecordStartConfig()

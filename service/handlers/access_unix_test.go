@@ -32,9 +32,9 @@ func otherUserName(*testing.T) string {
 	return "root"
 }
 
-// The names in [access] are resolved when the settings are read. If a user has several rights, the strongest
-// applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
-// service's own user always have all rights.
+// The names of users and groups in the settings access.* are resolved when the settings are read. Unknown
+// names are reported; a number needs no existing account. A user with several rights gets the strongest one.
+// Root and the service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {
 	s := newSettingsRig(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group",
 		"access.operate", "daemon", "access.admin", "none")
@@ -103,7 +103,8 @@ func TestRefusalsHelp(t *testing.T) {
 	}
 }
 
-// If a job names a user, the uid and name of that user are stored and shown. Otherwise its submitter is shown.
+// A job that names a user is stored and shown with that user's uid and name. Any other job is shown with the
+// user who submitted it.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
 	a := peer(61300, control.RightAdmin)
@@ -163,8 +164,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 }
 
-// If other accounts can list the state directory, doctor warns and suggests a mode. With that mode, other
-// accounts can still reach a socket in the directory that is open to them.
+// If other accounts can list the state directory, doctor warns and suggests a stricter mode. With that mode,
+// other accounts can still reach a socket in the directory if its own mode admits them.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	p := config.PathsIn(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.StateDir, 0o700); err != nil {

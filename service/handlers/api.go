@@ -52,10 +52,10 @@ type API struct {
 	terminalClients terminalClients
 	lastLineLimiter *fair.Limiter // allows one request per user to read last lines
 	runNextBatches  runNextBatches
-	settingsChanged chan struct{} // wake-up: settings have changed
+	settingsChanged chan struct{} // gets a value whenever settings have changed
 
-	// mustReapplyShared makes the next applySharedSettings apply the stored settings even if they are unchanged;
-	// guarded by Lock.
+	// mustReapplyShared makes the next call of applySharedSettings apply the stored settings, even if they
+	// did not change; guarded by Lock.
 	mustReapplyShared bool
 	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
 }

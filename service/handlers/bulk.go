@@ -18,36 +18,36 @@ const (
 	// maxParallelChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
 	// the same time can be committed together.
 	maxParallelChanges = 64
-	// jobsPerReadSlot is how many jobs a request reads before it releases its read slot. A read slot bounds the
-	// memory for reads, and each job may be large.
+	// jobsPerReadSlot is the number of jobs that a request reads before it lets other requests read. It is
+	// small because each job may be large, and the memory for reads must stay bounded.
 	jobsPerReadSlot = 4
-	// maxRefusalBytes is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
-	// each job in the request.
+	// maxRefusalBytes is the maximum length of one job's error in bytes of JSON. The errors of all jobs in a
+	// request must fit in one reply.
 	maxRefusalBytes = 512
 )
 
 // bulkVerb is a change that a request makes to each of several jobs.
 type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// apply changes a job whose lease no other node holds. If allowedStates is not empty, apply changes the job
-	// only in one of these states.
+	// apply changes a job that no other node has leased. If allowedStates is not empty, apply changes only a
+	// job in one of these states.
 	apply func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
-	localOnly bool // call apply on this node, even if another node holds the job
+	localOnly bool // call apply on this node, even if another node has leased the job
 
-	// If another node holds the job's lease, that node gets a request with the method remoteMethod; "" means
-	// the same method. The function remoteParams gets a selection of this job and returns the parameters of the
-	// request. If it is nil, the selection is the parameters.
+	// If another node has leased the job, this node sends the method remoteMethod to that node, or method if
+	// remoteMethod is "". The parameters are remoteParams(selection), where selection names the job, or the
+	// selection itself if remoteParams is nil.
 	remoteMethod     string
 	remoteParams     func(selection control.Selection) any
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
 	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	remoteOnlyReturnsJob bool // the other node returns the job to the queue, then this node calls apply
+	remoteOnlyReturnsJob bool // another node only returns the job to the queue; this node calls apply
 }
 
-// applyToIDs applies a verb to the jobs with these ids, like applyToRefs. The jobs may be in any state. For a
-// request from another node, they must be in the states that the request lists.
+// applyToIDs applies a verb to the jobs with these ids, whatever their states are. If another node sent the
+// request, applyToIDs skips jobs that are not in the states that the request lists.
 func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
 	onlyStates, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, onlyStates)
@@ -117,8 +117,8 @@ func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 		errs: make([]error, len(ids)), semaphore: make(chan struct{}, maxParallelChanges)}
 }
 
-// startChange starts to apply the verb to the i-th job, within the user's limit of goroutines. If err is not
-// nil, the job could not be read; startChange then records err as the job's result.
+// startChange applies the verb to the i-th job, in a new goroutine if the user's limit allows one more. If
+// the job could not be read, err says why, and is the result for this job.
 func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns this error
@@ -150,8 +150,8 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	})
 }
 
-// changeJob changes a job on the node that holds its lease. A job that is being claimed is leased in the store
-// before the pool of its node knows it. In that case changeJob tries again.
+// changeJob changes a job on the node that has leased it. While a job is being claimed, the store may already
+// list its lease although the node's worker pool does not know the job. changeJob then tries again.
 func (b *bulkOperation) changeJob(j *queue.Job) error {
 	for {
 		if done, err := b.changeOnOtherNode(j); done || err != nil {
@@ -169,8 +169,8 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 	}
 }
 
-// changeOnOtherNode changes a job on the other node that holds its lease. It returns false if no other node
-// holds the lease.
+// changeOnOtherNode changes a job that another node has leased, by a request to that node. It returns false
+// if no other node has leased the job.
 func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
 	if v.localOnly {
@@ -217,8 +217,8 @@ func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
 	return v, nil
 }
 
-// firstUnexpectedError returns err or, if it is nil, the error about the first refused job. It ignores refusals
-// of jobs that have ended or are about to end.
+// firstUnexpectedError returns err or, if err is nil, the error about the first refused job. It ignores jobs
+// that were refused because they have ended or are about to end.
 func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code

@@ -127,8 +127,8 @@ func (h *API) rereadSettings(ctx context.Context) (pendingMessage string, err er
 	return pendingMessage, nil
 }
 
-// unknownRolesMessage returns a message that lists the users in the setting store_roles that do not exist on
-// this machine. It returns "" if all exist.
+// unknownRolesMessage returns a message that lists the users that the setting store_roles names and this
+// machine does not have. It returns "" if all of them exist.
 func (h *API) unknownRolesMessage() string {
 	var unknownRoles []string
 	for role, name := range h.Settings.Current().RoleUsers() {
@@ -186,9 +186,9 @@ func (h *API) changeSetting(
 	return v, nil
 }
 
-// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting to runningValue in
-// the running layer, whose values last until the service ends. If runningValue is "", it removes the setting
-// from that layer. pendingMessage says what is not in effect yet. The caller holds the settings lock.
+// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting to runningValue
+// until the service ends; if runningValue is "", it removes such a temporary value. pendingMessage says what
+// is not in effect yet. The caller holds the settings lock.
 func (h *API) putSetting(
 	ctx context.Context, setting store.Setting, runningValue string,
 ) (pendingMessage string, err error) {
@@ -202,7 +202,8 @@ func (h *API) putSetting(
 	return h.applySettings(ctx), nil
 }
 
-// storeSetting stores a setting. The caller applies the setting on this node, and holds the settings lock.
+// storeSetting stores a setting. The caller must then apply the setting on this node. The caller holds the
+// settings lock.
 func (h *API) storeSetting(ctx context.Context, setting store.Setting) error {
 	h.mustReapplyShared = true // if the caller fails, applySharedSettings applies the setting
 	return h.Store.SetSetting(ctx, setting)
@@ -237,18 +238,18 @@ func (h *API) applyOnAllNodes(ctx context.Context, f func() error) error {
 	return err
 }
 
-// reloadRequest makes another node apply the settings and drains that are stored for it.
+// reloadRequest asks another node to read and apply its stored settings and drains.
 var reloadRequest = cluster.Request{Method: "reload"}
 
-// withServiceRights returns a context with the rights of the service. It is used for further requests after the
-// peer's right for a change was checked.
+// withServiceRights returns a context with the rights of the service. A handler that has checked the peer's
+// right for a change uses this context for the further requests that the change needs.
 func withServiceRights(ctx context.Context) context.Context {
 	peer := control.PeerFrom(ctx)
 	peer.Right = control.RightAdmin
 	return control.WithPeer(ctx, peer)
 }
 
-// reloadOtherNodes makes the other nodes apply the settings and drains that the store holds for them.
+// reloadOtherNodes asks the other nodes to read and apply their stored settings and drains.
 func (h *API) reloadOtherNodes(ctx context.Context) {
 	notifyNodes[control.NoParams](withServiceRights(ctx), h, reloadRequest)
 }
@@ -264,7 +265,7 @@ func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []clus
 	return list
 }
 
-// warnUnconfirmed logs which nodes have not confirmed a change or have refused it.
+// warnUnconfirmed logs the nodes that did not confirm a change or refused it.
 func warnUnconfirmed[R any](h *API, results []cluster.NodeResult[R]) {
 	for i := range results {
 		if results[i].Err != nil {
@@ -306,9 +307,9 @@ func (h *API) applySharedSettings(ctx context.Context) error {
 	})
 }
 
-// checkStorable returns an error if the service could not start again with the setting. A stored setting
-// overrides the settings file, and only a running service can change it. For the setting web.listen,
-// checkStorable checks the address of the web page.
+// checkStorable returns an error if the service could not start again with the setting. Such a setting must
+// not be stored: the stored value overrides the settings file, and only a running service can change it. For
+// the setting web.listen, checkStorable checks the address of the web page.
 func (h *API) checkStorable(k *config.Key, newValue string) error {
 	isWebListen := k.Name == webListen
 	if !k.NeedsRestart() && !isWebListen {
@@ -326,8 +327,8 @@ func (h *API) checkStorable(k *config.Key, newValue string) error {
 	return page.Check()
 }
 
-// checkCanStart returns an error if the service would not start with these layers of settings. It does not
-// check values that are already in effect.
+// checkCanStart returns an error if the service would not start with these layers of settings. It checks only
+// the values that are not yet in effect.
 func (h *API) checkCanStart(layers []config.Layer) error {
 	c, waiting, err := h.Settings.MergeLayers(layers)
 	if err != nil || !waiting {

@@ -52,7 +52,7 @@ func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 			return removedTotal, err
 		}
 		if n == 0 {
-			break // nothing is left: another request has removed the remaining jobs
+			break // another request has removed the remaining jobs
 		}
 		removedTotal.Count += n
 		remaining -= int64(n)

@@ -23,8 +23,8 @@ import (
 // A node requests the confirmation with the method "drain", for a drain of all nodes and for a drain of one
 // node. At the end of a drain, it sends the method "reload" instead.
 
-// drainConfirmTimeout is how long a drain waits for nodes to confirm that no job can start. Each node first waits
-// for its runners.
+// drainConfirmTimeout is how long a drain waits for all nodes to confirm that no more jobs start. A node
+// confirms only after its runners have confirmed, which takes up to worker.MaxNoStartsWait.
 const drainConfirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
@@ -62,9 +62,9 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 	return state, nil
 }
 
-// drainForOtherNode answers a drain request of another node once no job can start on this node. If waitIdle is
-// true, it instead waits until no job runs on this node, for at most cluster.IdleTimeout. If jobs still run after
-// this time, result.Running is not 0.
+// drainForOtherNode executes a drain request of another node. It returns once no job can start on this node.
+// If waitIdle is true, it returns once no job runs here, or after cluster.IdleTimeout. In the latter case,
+// result.Running is not 0.
 func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
 	if !waitIdle {
 		if err = h.ReloadShared(ctx); err == nil {
@@ -96,7 +96,7 @@ func (h *API) confirmDrainOfAll(ctx context.Context, waitIdle bool) error {
 	return err
 }
 
-// errDrainEnded is the error of a drain request that waited while another request ended the drain.
+// errDrainEnded is the error of a drain request if another request ends the drain while this one still waits.
 var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
@@ -136,8 +136,8 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.Nod
 	return viewNode(&n), nil
 }
 
-// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its
-// drain when it next reads the store.
+// endNodeDrain ends the drain of one node, so that jobs start on that node again. A node that does not
+// respond ends its drain when it next reads the store.
 func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.IsSelf {
 		return h.Drainer.ReloadNodeDrain(ctx)
@@ -150,7 +150,8 @@ func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 }
 
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes that can still
-// start jobs or did not answer. A node whose lease has expired cannot start jobs.
+// start jobs or did not respond. It does not wait for a node whose lease has expired, since such a node
+// cannot start jobs.
 func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, drainConfirmTimeout)
 	defer cancel()
@@ -180,11 +181,11 @@ func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	if len(problems)+len(unresponsiveNodes) == 0 {
 		return nil
 	}
-	// Name at most MaxNamedNodes nodes, including at least one that did not answer if there is one.
+	// Name at most MaxNamedNodes nodes. If some nodes did not respond, name at least one of these.
 	answered, unanswered := len(problems), len(unresponsiveNodes)
 	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
 	unresponsiveNodes = unresponsiveNodes[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
-	answered, unanswered = answered-len(problems), unanswered-len(unresponsiveNodes) // numbers of unnamed nodes
+	answered, unanswered = answered-len(problems), unanswered-len(unresponsiveNodes) // nodes that are not named
 	if len(unresponsiveNodes) > 0 {
 		names := strings.Join(unresponsiveNodes, ", ")
 		if unanswered > 0 {

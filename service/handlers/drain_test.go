@@ -90,8 +90,8 @@ func newDrainCluster() *drainCluster {
 	}}
 }
 
-// A drain succeeds only if every affected node confirms that no job can start on it. If one does not, the error
-// contains the answers of the nodes.
+// A drain succeeds only if every affected node confirms that no job can start on it. Otherwise the error
+// contains what the nodes answered.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	hangs := failedAnswer("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
@@ -133,8 +133,8 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	}
 }
 
-// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the rest. If nodes do not answer,
-// it says for how long jobs may still start on them.
+// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the others. For nodes that do not
+// respond, it says how long jobs may still start on them.
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
 		"not answer: "
@@ -185,8 +185,8 @@ func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, i
 	}
 }
 
-// A drain waits for a node that waits for its runners, even if that takes the maximum time. The error is
-// then that node's answer.
+// A drain waits for a node that waits the maximum time for its runners. If that node then reports an error,
+// the drain returns this error.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
@@ -200,8 +200,8 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// A drain waits until all nodes confirm it. Other changes that concern all nodes need no confirmation and do
-// not wait for runners.
+// A drain waits until all nodes confirm it. Other changes of all nodes, such as a changed setting, do not
+// wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedRig(t)
 	ctx := asPeer(t, ownerUID, control.RightAdmin)
@@ -215,7 +215,8 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	}
 }
 
-// A drain that waits for confirmation fails if another request ends the drain, because jobs then start again.
+// A drain that waits for confirmation fails if another request ends the drain, because jobs can then start
+// again.
 func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newSharedRigOn(t, ends)
@@ -245,7 +246,8 @@ func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []
 	return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
 }
 
-// The result of an older read of the store does not replace the result of a newer read that was applied before.
+// If a newer read of the stored drain has already been applied, an older read that ends later changes
+// nothing.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := newSharedRig(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()

@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// These constants limit one read of events: the number of events, and the bytes of their text. The next read
-// returns the remaining events.
+// These constants limit how many events, and how many bytes of their text, are read from the store at a time.
 const (
 	maxEventsPerRead     = 500
 	maxEventBytesPerRead = 64 << 10

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// occupyReadSlots occupies all read slots until the returned function is called.
+// occupyReadSlots occupies all slots for reading the store until the returned function is called.
 func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	done := make(chan struct{})
 	var finished, acquired sync.WaitGroup
@@ -33,8 +33,8 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	}
 }
 
-// Every method that reads from the store needs a read slot. While all slots are occupied, it waits. It returns
-// an error if its context ends, and reads once slots are free.
+// Every method that reads from the store needs a read slot. While all slots are occupied, the method waits.
+// It returns an error if its context ends first.
 func TestReadsTakeTurns(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
@@ -103,8 +103,8 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A verb on many jobs stops when its context ends, whatever it is waiting for. Changes that it has made remain.
-// Jobs are handled in the order of the request, even if it names more jobs than are read at a time.
+// An operation on many jobs, such as a cancel, stops when its context ends, whatever it is waiting for. The
+// jobs that were already changed stay changed. Jobs are changed in the order of the request.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
@@ -136,8 +136,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// All verbs of one user share a limited number of additional goroutines. Each user has a separate limit. A verb
-// without additional goroutines changes one job at a time.
+// All operations of one user on many jobs share a limited number of additional goroutines. Each user has a
+// separate limit. Without an additional goroutine, an operation changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)

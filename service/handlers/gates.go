@@ -37,11 +37,10 @@ func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateVie
 		RuleStored: d.Amount > 0})), nil
 }
 
-// currentGate returns the current state of the shared gate that fallback describes. If the store has no such
-// gate, it returns fallback.
+// currentGate returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback
+// names the gate, and is returned if the store has no such gate.
 func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store.GateState {
-	// The store lists gates after a position. The key without its last byte is a position shortly before the
-	// gate.
+	// The store lists the gates after a given one. A key without its last byte sorts shortly before the gate.
 	before := store.GateState{UID: fallback.UID,
 		Demand: queue.Demand{Kind: fallback.Kind, Key: fallback.Key[:len(fallback.Key)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
@@ -57,7 +56,7 @@ func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store
 // GateList implements control.API.
 func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // the other node asks only for the resources of this node
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // another node needs only the resources of this node
 		units, err := h.localResources(ctx)
 		return control.GateList{Gates: units}, err
 	}
@@ -72,7 +71,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 		return out, err
 	}
 	for i := range list {
-		// Resources follow at the end of the list, separately for each node.
+		// Skip resources, since they are listed at the end, separately for each node.
 		if list[i].Kind != queue.GateResource {
 			out.Gates = append(out.Gates, h.viewGate(&list[i]))
 		}

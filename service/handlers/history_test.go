@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The reply about a job with many attempts contains the newest ones. A request can name the number of an
-// attempt to get older ones. The total includes a running attempt.
+// The reply about a job with many attempts contains the newest ones. A request for older attempts names an
+// attempt, and gets those before it. The total number of attempts includes a running one.
 func TestShowPagesTheHistory(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, jobNamed("a"))
@@ -35,7 +35,8 @@ func TestShowPagesTheHistory(t *testing.T) {
 	}
 }
 
-// A retry of all dead jobs takes several requests. Each reply has the cursor for the next request.
+// Retrying all dead jobs takes several requests, because one request retries a limited number. Each reply
+// contains the cursor for the next request.
 func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	s := newStoreRig(t)
 	const dead = 2*control.MaxSelectedPerRequest + 10

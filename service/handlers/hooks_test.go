@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// The settings can define hooks. Only operators and the user that such a hook runs as see its jobs.
+// Only operators, and the user that a hook of the settings runs as, see the jobs of that hook.
 func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 	s := newStoreRig(t)
 	hook := jobNamed("hook")
@@ -77,7 +77,7 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 	}
 }
 
-// An audit event records that an admin has seen another user's environment. A job that is shown without its
+// If an admin sees another user's environment, an audit event records this. A job that is shown without its
 // environment causes no event.
 func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
 	s := newStoreRig(t)

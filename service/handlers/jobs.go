@@ -107,11 +107,11 @@ func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	return receipt, notes, err
 }
 
-// applyRetryDelay is the delay before enqueue tries again to move a committed batch into the queue.
+// applyRetryDelay is the delay between two tries to move the jobs of a committed batch into the queue.
 const applyRetryDelay = 200 * time.Millisecond
 
-// buildRequest validates the specs of a request and converts them to jobs for the store. notes are for the
-// reply.
+// buildRequest validates the specs of a request and converts them to jobs for the store. notes are messages
+// for the user in the reply.
 func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
 	c := h.Settings.Current()
 	peer := control.PeerFrom(ctx)
@@ -328,11 +328,11 @@ func parseStates(names []string) (states []queue.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// rebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may stop the
-// service. For shorter delays a reboot is too unlikely.
+// rebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may prevent its
+// start. During shorter delays, a reboot is too unlikely for a warning.
 const rebootNoteDelay = time.Hour
 
-// replyNotes holds the notes in a reply about new or edited jobs.
+// replyNotes holds notes for the user in the reply about new or edited jobs.
 type replyNotes struct {
 	unenforcedLimits []string // limits that this machine does not enforce
 	maxAttempts      int      // the highest max_attempts of the jobs

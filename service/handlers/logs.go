@@ -46,7 +46,7 @@ func (h *API) Logs(ctx context.Context, p control.Logs, handlePiece func(control
 	return f.sendAll(ctx, j)
 }
 
-// logSender sends the output of one job to a client, one attempt after another.
+// logSender sends the output of one job to a client. It sends the output of one attempt after another.
 type logSender struct {
 	api           *API
 	params        control.Logs
@@ -55,14 +55,14 @@ type logSender struct {
 	hasTTY        bool          // the job has a terminal
 	tailBytes     int           // bytes to read at the end of each stream; 0 means all
 	cursor        output.Cursor // position up to which the attempt's output was read
-	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
-	// It is zero if there was no such search.
+	// searchedEnd is how far the output of a running attempt was searched for its last lines. Output after
+	// this position is new. It is zero if there was no such search.
 	searchedEnd output.Cursor
-	lastChunks  []output.Chunk // the last lines, if the runner may drop them before they are sent; nil otherwise
+	lastChunks  []output.Chunk // the last lines, if the runner may discard them before they are sent
 }
 
-// sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also
-// sends the output of later attempts until the job ends.
+// sendAll sends the output of the current attempt from the cursor on. If the client follows the job, sendAll
+// also sends the output of later attempts, until the job ends.
 func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
 	watching := l.api.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
@@ -70,7 +70,8 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		defer l.api.Pool.WatchEnd(j.Seq)()
 	}
 	for {
-		// Get this channel before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read. Otherwise a runner that connects in between is
+		// missed.
 		connected := l.api.Pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := l.api.rereadCompact(ctx, &j); err == nil {
@@ -124,8 +125,8 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 	}
 }
 
-// sendLiveOutput sends the output that a running attempt has printed up to now. If the output was searched for
-// last lines, it sends only the output up to l.searchedEnd.
+// sendLiveOutput sends the output that a running attempt has printed until now. If seekTail has searched this
+// output for the last lines, sendLiveOutput sends only the output up to l.searchedEnd.
 func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
 		if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq); err != nil {
@@ -147,9 +148,9 @@ func (l *logSender) sendLastLines() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk of output. If the chunk represents lost bytes whose
-// stream is unknown, only the end of the requested period matters. The lost bytes may belong to any stream, and
-// were printed at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. A chunk that represents lost bytes of
+// an unknown stream is selected unless it is later than the requested period: the bytes may belong to any
+// stream, and were printed at the chunk's time or later.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.Until == 0 || c.Time < int64(l.params.Until)
@@ -162,13 +163,13 @@ func (l *logSender) selectsChunk(c output.Chunk) bool {
 
 // selectsStream reports whether the request selects a stream.
 func (l *logSender) selectsStream(s output.Stream) bool {
-	// A request with both fields set, or with neither, selects both streams.
+	// If both fields are set, or neither is, the request selects both streams.
 	only := l.params.Stdout != l.params.Stderr
 	return !only || l.params.Stdout == (s == output.Stdout)
 }
 
-// maxPieceBytes is the maximum number of bytes of output in one notification. In JSON, they may take six
-// times as many bytes.
+// maxPieceBytes is the maximum number of bytes of output in one notification. In JSON, a byte takes up to six
+// bytes.
 const maxPieceBytes = 32 << 10
 
 // send sends a chunk to the client, in pieces, if the request selects the chunk.
@@ -196,7 +197,7 @@ func (l *logSender) send(c output.Chunk) error {
 	}
 }
 
-// newPiece returns the piece of a reply for a chunk, without the chunk's data.
+// newPiece converts a chunk to the form in which clients get it, without the data.
 func newPiece(c *output.Chunk) control.OutputPiece {
 	p := control.OutputPiece{Stream: "stdout", Time: control.Time(c.Time), DroppedBytes: c.DroppedBytes}
 	if c.Stream == output.Stderr {
@@ -211,9 +212,9 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 	return p
 }
 
-// readTail reads the end of each stream of an attempt's output: at least the given number of bytes. It reads the
-// output of a running attempt in one request, because the runner may drop the output before a second one. A
-// runner keeps at most output.MaxMemoryBytes bytes of both streams.
+// readTail reads at least tailBytes bytes at the end of each stream of an attempt's output. For a running
+// attempt, it reads all in one request, because the runner keeps only the newest output.MaxMemoryBytes bytes
+// in memory.
 func (h *API) readTail(ctx context.Context, j *queue.Job, attempt, tailBytes int,
 	handleChunk func(output.Chunk) error) error {
 	if h.isRunning(ctx, j, attempt) {
@@ -241,8 +242,8 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, 
 	return chunk.Cursor, nil
 }
 
-// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It does not
-// continue to the end of the output, because the attempt may print faster than the caller reads.
+// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It
+// stops at the second position, because the attempt may print faster than the caller reads.
 func (h *API) readUpTo(ctx context.Context, seq int64, cursor, end output.Cursor,
 	handleChunk func(output.Chunk) error) error {
 	start := cursor
@@ -271,9 +272,9 @@ func (h *API) readUpTo(ctx context.Context, seq int64, cursor, end output.Cursor
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves the
-// cursor. If follow is true, it waits for new output. more is false if the attempt no longer runs or all output
-// was read.
+// readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves
+// the cursor. If follow is true, it waits for new output. more is false if the attempt has ended or if all
+// current output was read.
 func (h *API) readLive(ctx context.Context, seq int64, cursor *output.Cursor, follow bool,
 	handleChunk func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *cursor, follow)
@@ -288,9 +289,9 @@ func (h *API) readLive(ctx context.Context, seq int64, cursor *output.Cursor, fo
 	return !chunk.IsComplete && (follow || before != *cursor), nil
 }
 
-// readStored reads the stored output of an attempt after a cursor and passes it to the callback. If tailBytes is
-// positive, it reads only the end of each stream: at least this number of bytes. For damaged or missing output it
-// passes a chunk that says so.
+// readStored reads the stored output of an attempt after a cursor and passes it to the callback. If tailBytes
+// is positive, it reads only the end of each stream: at least this number of bytes. Damaged or missing output
+// is passed as a chunk that says so.
 func (h *API) readStored(ctx context.Context, seq int64, attempt, tailBytes int, cursor output.Cursor,
 	each func(output.Chunk) error) error {
 	a, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
@@ -327,7 +328,7 @@ func (h *API) readStored(ctx context.Context, seq int64, attempt, tailBytes int,
 		return err
 	}
 	defer f.Close()
-	// Read only up to the recorded size, since the job's account may have extended the file.
+	// Read only up to the recorded size, since the account that the job ran as may have appended to the file.
 	size := a.OutputBytes
 	if tailBytes > 0 && size > 0 {
 		class := control.ClassManyJobs
@@ -344,8 +345,9 @@ func (h *API) readStored(ctx context.Context, seq int64, attempt, tailBytes int,
 	return h.forEachChunk(ctx, control.ClassManyJobs, all, sendRest)
 }
 
-// chunkAfter returns the part of a chunk after a cursor. hasRest is false if the whole chunk is before the cursor.
-// It subtracts the skipped length from the cursor, so that the cursor is relative to the next chunk.
+// chunkAfter returns the part of a chunk after a cursor. hasRest is false if the whole chunk is before the
+// cursor. chunkAfter subtracts the skipped bytes from the cursor, so that the cursor is valid for the next
+// chunk.
 func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, hasRest bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
@@ -379,14 +381,14 @@ func chunkSeq(decode func(handleChunk func(output.Chunk) error) error) iter.Seq2
 // chunkOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkOverheadBytes = 64
 
-// forEachChunk passes every chunk to the callback. It holds a slot of the class only for a bounded number of chunks at
-// a time, so that other requests get their turn.
+// forEachChunk passes every chunk to the callback. It releases its slot after a bounded number of chunks and
+// takes a new one, so that other requests get their turn.
 func (h *API) forEachChunk(ctx context.Context, slotClass control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	handleChunk func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		// Without this check, the loop would continue after a client has disconnected.
+		// Stop when the client has disconnected.
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	return string(got)
 }
 
-// lastLinesOf returns the last n lines of the chunks that the callback accepts. It is a simple implementation,
-// with which the test compares the result.
+// lastLinesOf returns the last n lines of the chunks that the callback accepts. The test compares the result
+// of this simple implementation with the lines that the service sends.
 func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var text []byte
 	for _, c := range chunks {
@@ -52,8 +52,8 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// The method "logs" sends exactly the last n lines of an output, whichever streams they belong to and however
-// they were split into chunks.
+// The method "logs" sends exactly the last n lines of an output. It makes no difference to which streams the
+// lines belong, and how the output was split into chunks.
 func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
@@ -138,8 +138,8 @@ func heapPeak(f func()) uint64 {
 	return peak - before
 }
 
-// Finding the last lines or the end of a long output takes little memory, because only the positions of the
-// requested lines are kept.
+// Finding the last lines or the end of a long output takes little memory, because the search keeps only the
+// positions of the lines.
 func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	const size = 48 << 20
 	s := newStoreRig(t)
@@ -205,8 +205,8 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If only the end of an output is requested, the rest is not read. Here the rest is damaged, so the reply would
-// report damage if the rest were read.
+// If only the end of an output is requested, the rest is not read. In this test the rest is damaged, so the
+// reply would report damage if the service had read it.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := newStoreRig(t)
 	line := strings.Repeat("x", 63) + "\n"
@@ -253,7 +253,8 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	}
 }
 
-// If an output file was truncated, the missing part is reported as damage after the rest of the output.
+// If an output file was truncated, the reply contains the remaining output and then says that the rest is
+// damaged.
 func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
 	s := newStoreRig(t)
@@ -290,8 +291,8 @@ func TestCutOutputIsReported(t *testing.T) {
 			}
 			want := int64(max(0, len(raw)-kept-1000))
 			if p.Stderr || p.Since > 0 {
-				// The header of the damaged record is intact. It says that the record belongs to stdout and
-				// when it was printed.
+				// The header of the damaged record is intact. It says when the data was printed, and that it
+				// belongs to stdout.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {
@@ -310,7 +311,7 @@ func TestCutOutputIsReported(t *testing.T) {
 	}
 }
 
-// If a job's account has extended an output file, the file is read only up to its original length.
+// If a job's account appends to an output file after the attempt, the added bytes are not read.
 func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 	s := newStoreRig(t)
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Time: 1, Data: []byte("all of it")}) })

@@ -20,7 +20,7 @@ func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error)
 
 // Status implements control.API.
 func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
-	// Read the last event before the counts. A client that reads the later events then misses no change.
+	// Read the last event before the counts. A client that then reads all events after it misses no change.
 	last, _ := h.Store.LastEvent()
 	counts := h.Store.Counts()
 	oldest, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
@@ -64,11 +64,11 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	return st, nil
 }
 
-// healthNotRunning is the health in the status of a queue whose service is not running.
+// healthNotRunning is the health that the status shows if the service is not running.
 const healthNotRunning = "degraded: the service is not running, so no jobs start"
 
-// offlineStatus returns the status of a queue whose service is not running. It removes the values that only a
-// running service knows. The health is ok if all jobs have ended, since no job then waits for the service.
+// offlineStatus returns the status of a queue whose service is not running, without the values that only a
+// running service knows. The health is "ok" if all jobs have ended, since then no job waits for the service.
 func offlineStatus(status control.Status) control.Status {
 	status.Service = ""
 	status.PID, status.StartedAt, status.Workers, status.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
@@ -84,11 +84,12 @@ func offlineStatus(status control.Status) control.Status {
 	return status
 }
 
-// maxListedNearQuota is the maximum number of users that a status lists as near their quota.
+// maxListedNearQuota is the maximum number of users that a status lists because they have used most of their
+// quota.
 const maxListedNearQuota = 20
 
-// addQuotaUse adds to a status how many bytes the caller's jobs use of the quota. For an admin it also adds
-// which users are near their quota.
+// addQuotaUse adds to a status how many bytes the caller's jobs use, and the quota. For an admin, it also
+// adds the users who have used most of their quota.
 func (h *API) addQuotaUse(ctx context.Context, status *control.Status) {
 	p := control.PeerFrom(ctx)
 	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()

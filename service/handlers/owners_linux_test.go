@@ -50,11 +50,11 @@ func newOwnersRig(t *testing.T) *rig {
 	return newOwnersRigWith(t, rigOptions{})
 }
 
-// newOwnersRigWith is like newOwnersRig, with options.
+// newOwnersRigWith is newOwnersRig with options.
 func newOwnersRigWith(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newStoreRigWith(t, o)
-	// Without AlwaysQueryRemote, a look-up without an answer would make all look-ups fail for a minute.
+	// Without AlwaysQueryRemote, one look-up without an answer would make all look-ups fail for a minute.
 	s.Directory.LookupFunc, s.Directory.AlwaysQueryRemote = lookUpOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
@@ -122,8 +122,8 @@ func (s *rig) jobState(t *testing.T, id string) string {
 }
 
 // A new account does not get the jobs of an earlier account with the same uid. Before the first reply to the
-// new account, the jobs are moved to a negative uid: only admins see them, and waiting jobs are held. If the
-// name of a uid is unchanged or unknown, its jobs stay.
+// new account, these jobs are moved to a negative uid: then only admins see them, and waiting jobs are held.
+// If the name of a uid has not changed, or is unknown, its jobs are not moved.
 func TestUIDIsUsedAgain(t *testing.T) {
 	s := newOwnersRig(t)
 	var spec queue.Spec
@@ -190,9 +190,9 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 }
 
-// The separation of a uid from its former owner is finished before the new owner gets a reply, even if the
-// service was restarted in between. After that, admitting this peer writes nothing. Admitting a peer with any
-// other uid writes nothing either. In this test, any write would fail.
+// A uid's jobs are separated from its former owner before the new owner gets a reply, even if the service was
+// restarted in between. Once this is done, admitting this peer or a peer without jobs writes nothing to the
+// store. The store is closed then, so any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := newOwnersRig(t)
 	drafts := namedJobs("more", 600)
@@ -236,8 +236,8 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account sees no
-// more of the job than other users do.
+// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account
+// sees only as much of the job as any other user.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := newOwnersRig(t)
 	leased := s.claimJobs(t, 4)
@@ -258,8 +258,8 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// The service checks the names of all uids at its start and whenever a check is requested, even if no user
-// connects.
+// The service checks the names of all uids when it starts and when a check is requested. The check does not
+// depend on a user connecting.
 func TestAllUIDsAreChecked(t *testing.T) {
 	s := newOwnersRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,8 +292,8 @@ func TestAllUIDsAreChecked(t *testing.T) {
 	until("again", "-2 held disowned")
 }
 
-// A job does not start if the uid of its submitter, or of the user that it names, now belongs to another
-// account. If the directory of users does not answer in time, the job starts.
+// A job does not start if the uid that submitted it, or that it runs as, now belongs to another account. If
+// the directory of users does not respond in time, the job starts.
 func TestDisownedJobsDoNotStart(t *testing.T) {
 	s := newOwnersRig(t)
 	for _, c := range []struct {
@@ -341,8 +341,8 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// Lists and events get the names of submitters from a cache. So they hold no read slots while a directory of users
-// is slow.
+// Lists and events get the names of submitters from a cache. Otherwise they would hold read slots while a
+// slow directory of users is queried.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := newOwnersRig(t)
 	s.Directory.LookupFunc = func(_, key string) (string, error) {

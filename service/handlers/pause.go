@@ -21,7 +21,8 @@ func (h *API) Resume(ctx context.Context, p control.Selection) (control.BulkResu
 	return h.setPaused(ctx, "resume", p, false)
 }
 
-// setPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the called method.
+// setPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the method
+// that the client called.
 func (h *API) setPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
 	if p.All {
@@ -66,8 +67,8 @@ func cannotPauseError(j *queue.Job, pause bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// setAllPaused pauses all jobs or, if pause is false, ends that pause. Jobs that were paused individually stay
-// paused. The pause outlasts restarts of the service.
+// setAllPaused pauses all jobs or, if pause is false, ends the pause of all jobs. Jobs that were also paused
+// individually stay paused. The pause of all jobs outlasts restarts of the service.
 func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -116,8 +117,9 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 	return v, err
 }
 
-// localPauseResult returns the answer to another node that has paused or resumed all jobs. changedIDs
-// contains the ids of the changed jobs on this node. If other jobs failed, the answer also contains the error.
+// localPauseResult returns what this node answers to another node that has paused or resumed all jobs.
+// changedIDs contains the ids of the jobs that this node has changed. If some jobs could not be changed, the
+// answer also contains err.
 func localPauseResult(changedIDs []string, err error) control.BulkResult {
 	v := control.BulkResult{DoneIDs: changedIDs}
 	if err != nil {

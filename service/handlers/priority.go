@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkPriority returns an error if the peer may not set the job's priority, because the priority is too far
-// from the default of the queue. Without this limit, a user with only the right "submit" could always rank own
-// jobs before other users' jobs.
+// checkPriority returns an error if the peer may not set the job's priority, because it is too far from the
+// default of the queue. Without this limit, users with only the right "submit" could rank their jobs before
+// all other users' jobs.
 func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := h.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
@@ -32,20 +32,23 @@ func (h *API) priorityBounds(p *control.Peer, queueName string) (minPriority, ma
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
-// A job that is enqueued with the option "next" starts before its owner's waiting jobs. Its priority is one above
-// the highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
-// effective priorities without limit. But a user with only the right "submit" may set priorities only up to a
-// limit. If the needed priority is above that limit, the job gets the limit, and a note says so.
+// A job that is enqueued with the option "next" starts before its owner's other waiting jobs. For this, the
+// job gets a priority that is one above the highest effective priority of these jobs. (They are the jobs that
+// could start now and the jobs that wait to be retried.)
 //
-// With the setting aging = enqueue, a new job raises the effective priority of each waiting job by one. The new
-// job therefore needs one more. Without that, the new job and the best waiting job would have the same rank,
-// and the older one would start first. Each job of a batch also raises the earlier jobs of the batch by one. So
-// each job of a batch gets a priority one higher than the job before it. All then have the same rank and start
-// in their order.
+// Waiting raises effective priorities without limit, but a user with only the right "submit" may set
+// priorities only up to a limit. If the needed priority is above that limit, the job gets the limit, and a
+// note in the reply says so.
+//
+// With the setting aging = enqueue, each new job raises the effective priority of every waiting job by one.
+// The new job therefore gets one more. Otherwise it would have the same rank as the best waiting job, and the
+// older of the two would start first. For the same reason, each job of a batch gets a priority one higher
+// than the job before it. All jobs of the batch then have the same rank and start in their order.
 
-// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobs is the number
-// of jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request. All requests
-// of a batch get the result for the first one, so that the batch's jobs start in their order.
+// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobs is the
+// number of jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request.
+// All requests of a batch get the priority that was computed for the first one, so that the batch's jobs
+// start in their order.
 func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobCount int,
 ) (bestWaiting store.WaitingPriority, earlierJobs int, err error) {
@@ -81,8 +84,8 @@ type runNextBatch struct {
 	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns the remembered values of a batch. isKnown is false if no values are remembered. It also
-// adds the number of jobs in this request to the batch.
+// recordRequest returns the values of a batch, and adds the number of jobs in this request to the stored
+// number. isKnown is false if there are no values for the batch.
 func (n *runNextBatches) recordRequest(key batchKey, now queue.Millis, jobCount int) (b runNextBatch, isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,8 +96,8 @@ func (n *runNextBatches) recordRequest(key batchKey, now queue.Millis, jobCount 
 	return b, isKnown
 }
 
-// rememberFirst remembers the first request of a batch and removes abandoned batches. Per user it keeps at most
-// as many batches as the store does, those with the newest requests.
+// rememberFirst records the first request of a batch, and removes abandoned batches. If the user has as many
+// batches as the store allows, it removes the one whose last request is the oldest.
 func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,16 +121,16 @@ func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) 
 	n.byBatch[key] = firstRequest
 }
 
-// remove forgets a batch.
+// remove deletes the values of a batch.
 func (n *runNextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.byBatch, batchKey{uid, batch})
 }
 
-// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, at most to the
-// highest priority that the owner may set. earlierJobs is the number of jobs of the batch before this job. The
-// returned note says that some waiting jobs still start first; nil if none do.
+// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, but not above
+// the highest priority that the owner may set. earlierJobs is the number of jobs of the batch before this
+// job. If some waiting jobs still start first, notes says so.
 func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, bestWaiting store.WaitingPriority,
 	earlierJobs int) (notes []string) {
 	order := h.Store.Order()

@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// The limits that package control declares for clients equal the limits that other packages enforce.
+// The limits that package control declares to clients are the limits that the packages store and worker
+// enforce.
 func TestProtocolDeclaresTheLimitsThatHold(t *testing.T) {
 	for name, c := range map[string][2]int{
 		"jobs of a page":           {control.MaxPageRows, store.MaxPageRows},

@@ -19,8 +19,8 @@ import (
 // maxSuggestedQueues queues. If a request creates more queues, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
-// createdQueues returns the queues that a request has created. If these are few, each has the name of a similar
-// existing queue, if any.
+// createdQueues returns the queues that a request has created. Each of them has the name of a similar
+// existing queue, if there is one and the request has not created more than maxSuggestedQueues queues.
 func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
@@ -47,7 +47,7 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []
 	return newQueues
 }
 
-// listQueues returns all queues. The list includes the default queue even if it is empty.
+// listQueues returns all queues. The list always includes the default queue, even if it has no jobs.
 func (h *API) listQueues(ctx context.Context) (queues []store.QueueState, err error) {
 	queues, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
@@ -90,7 +90,7 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 	return list, err
 }
 
-// addOtherNodesThroughput adds to the throughput of each queue that of the other nodes.
+// addOtherNodesThroughput adds the throughput of the other nodes to that of each queue.
 func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.QueueView) {
 	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
 	for i := range queues {
@@ -98,8 +98,8 @@ func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.Queu
 	}
 }
 
-// viewQueues returns the queues that the callback accepts, in the form of a reply. The throughput is that of
-// this node.
+// viewQueues returns the queues that the callback accepts, in the form of a reply. It counts only the
+// throughput of this node.
 func (h *API) viewQueues(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
@@ -134,7 +134,7 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 		if p.Default != nil {
 			var j queue.Job
 			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
-			if err == nil { // reject defaults with demands that cannot be met
+			if err == nil { // reject defaults with requirements (such as a resource) that no node can meet
 				err = h.checkDemands(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
@@ -255,7 +255,7 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 				"queue %[1]q was paused with --freeze and cannot resume at a set time; resume it with queuectl queue "+
 					"resume %[1]s, then pause it again", q.Name)
 		}
-		if !rule.RunningJobsPaused { // if the queue was frozen before, keep the earlier time
+		if !rule.RunningJobsPaused { // if the queue's running jobs are already paused, keep the time of that pause
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
 		rule.Paused, rule.PauseReason, rule.PausedUntil = true, p.Reason, until
@@ -264,8 +264,8 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 	}, func(q *store.QueueState) error { return h.recallQueue(ctx, q) })
 }
 
-// A request that pauses a queue waits until the pool has returned those of its jobs that are claimed but not
-// started. recallTimeout limits the wait, and recallPollInterval is the time between two checks.
+// A request that pauses a queue waits until the queue's jobs that are claimed but not started are back in the
+// queue. recallTimeout limits the wait, and recallPollInterval is the time between two checks.
 const (
 	recallTimeout      = 2 * time.Second
 	recallPollInterval = 5 * time.Millisecond
@@ -288,9 +288,9 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	}
 }
 
-// recallQueue returns to a paused queue its jobs that are claimed but have not started. If the queue is frozen,
-// it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased in the store
-// before the pool knows it. See docs/decisions/0023.
+// recallQueue returns the jobs of a paused queue that are claimed but have not started to the queue. If the
+// queue is frozen, it also pauses the running jobs. It repeats this until no job is left, because a job that
+// is being claimed is not yet known to the worker pool. See docs/decisions/0023.
 func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
@@ -314,15 +314,16 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 		}
 		select {
 		case <-timeoutCtx.Done():
-			// This is not an error: a runner that does not answer returns its unstarted jobs later.
+			// This is not an error: if a runner does not respond, its unstarted jobs return to the queue
+			// later.
 			return ctx.Err()
 		case <-time.After(recallPollInterval):
 		}
 	}
 }
 
-// pauseJobs concurrently pauses running jobs of this node, except those in handledSeqs, which earlier calls have
-// handled. It adds the jobs that it pauses to handledSeqs.
+// pauseJobs pauses running jobs of this node at the same time. It skips the jobs in handledSeqs, which
+// earlier calls have handled, and adds the others to handledSeqs.
 func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handledSeqs map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var pauses sync.WaitGroup
@@ -342,8 +343,8 @@ func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handledSeqs 
 	return nil
 }
 
-// resumeJobsOfFrozenQueue resumes the jobs that a freeze of the queue has paused. It leaves jobs paused that
-// were paused before the freeze.
+// resumeJobsOfFrozenQueue resumes the jobs that were paused because the queue was frozen. Jobs that were
+// already paused before the freeze stay paused.
 func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {
@@ -357,7 +358,8 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 				refs = append(refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 			}
 		}
-		// The peer may resume the queue, so it needs no right on the jobs.
+		// Use the rights of the service, because a user with the right to resume the queue needs no right on
+		// its jobs.
 		v, err := h.applyToRefs(withServiceRights(ctx), h.pauseVerb(false), refs, f.States)
 		if err = firstUnexpectedError(&v, err); err != nil || page.Next == 0 {
 			return err

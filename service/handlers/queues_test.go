@@ -27,9 +27,9 @@ func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) 
 	return l.Store.Queues(ctx)
 }
 
-// The reply names all queues that a request has created, and existing queues with similar names. For the
-// similar names, the service reads the list of queues once. If the request has created too many queues, the
-// reply has no similar names, and the service does not read the list.
+// The reply names all queues that a request has created. For each, it names an existing queue with a similar
+// name. For this, the service reads the list of queues only once. If the request has created too many queues,
+// the service suggests no names and does not read the list.
 func TestNewQueuesAreReadOnce(t *testing.T) {
 	l := &countingStore{Store: openStore(t)}
 	s := newRig(t, rigOptions{store: l})

@@ -49,8 +49,9 @@ func newRelayRig(t *testing.T) (*rig, *relayingCluster) {
 	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
 }
 
-// A request about a job whose lease another node holds reaches that node unchanged. It has the caller's
-// identity and right, and the states in which the job may be changed. The caller gets that node's answer.
+// If another node has leased a job, a request about the job is forwarded to that node unchanged. That node
+// gets the caller's identity and right, and the states in which the job may be changed. The caller gets that
+// node's answer.
 func TestVerbsReachTheHolder(t *testing.T) {
 	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
 	for want, do := range map[string]call{
@@ -91,9 +92,9 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	}
 }
 
-// If another node holds the lease of a job, an edit makes that node return the job to the queue. The node that
-// has checked the edit then changes the job. The job keeps its state, even if no node holds its lease any more.
-// If the job can no longer be edited, the error says so.
+// To edit a job that another node has leased, this node asks that node to return the job to the queue, and
+// then edits the job itself. The edit does not change the state of the job: for example, a held job stays
+// held. If the job can no longer be edited, the error says so.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		verbs []queue.Verb // changes by other callers before the edit
@@ -136,9 +137,8 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// The answering node checks the right in a request of another node. Sending a request to another node gives no
-// rights: without the right, neither node changes another user's job or executes a request that concerns all
-// nodes.
+// A node that gets a request from another node checks the caller's right itself. Without the right, a request
+// changes neither another user's job nor a setting of all nodes, whichever node executes it.
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -170,8 +170,8 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	}
 }
 
-// A request to another node is about the job that had the id when the first node read it. If another job has
-// the id now, the answering node does not change that job.
+// A request to another node identifies the job by its number, not only by its id. If the job was removed and
+// a new job has the same id, the other node does not change the new job.
 func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -193,7 +193,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	}
 }
 
-// A schedule that replaces its running job does nothing if no node holds the job's lease any more.
+// A schedule that is to replace its running job does nothing if that job is no longer leased by any node.
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -222,7 +222,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	}
 }
 
-// The error of a request that fails on this node is returned unchanged and names no other node.
+// If this node itself cannot execute a request, its error is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := newStoreRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -234,7 +234,8 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	}
 }
 
-// If a node can pause only some of its jobs, the caller gets the ids of these, and the service logs the error.
+// If a node can pause only some of its jobs, the caller gets the ids of the paused ones, and the service logs
+// the error.
 func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	s, c := newSharedRig(t)
 	var logged bytes.Buffer
@@ -266,8 +267,8 @@ func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
 }
 
-// If a job on another node prints nothing, ReadOutput repeats its request to that node instead of returning an
-// empty piece. So a client that follows the output takes a read slot only if there is output.
+// While a job on another node prints nothing, ReadOutput repeats its request to that node instead of
+// returning no output. So a client that follows the output takes a read slot only when there is output.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {
@@ -314,8 +315,8 @@ func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bo
 	return nil, ctx.Err()
 }
 
-// If a node is lost, no other node takes over its output files. So the error about such a file does not promise
-// a takeover.
+// If a node is lost, no other node takes over its output files. The error about such a file must not suggest
+// that waiting for a takeover helps.
 func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
 	s := newSharedRigOn(t, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// If the service does not start at boot, some replies have a note about that: replies about schedules, and
-// about jobs that are due in more than an hour.
+// If the service does not start at boot, a note warns of that in replies about schedules and about jobs that
+// are due in more than an hour.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newStoreRig(t)
 	advice := ""

@@ -98,8 +98,7 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 	return result, err
 }
 
-// Each reply and each notification of a stream fits in a line of the protocol, whatever data is stored and
-// requested.
+// Every reply and every notification fits in one line of the protocol, whatever is stored and requested.
 func TestAnswersFit(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	s := newStoreRig(t)

@@ -53,7 +53,8 @@ func objectWithMembers(n int, value string) string {
 	return b.String() + "}"
 }
 
-// shapeGenerators contains functions that generate values. Each value is expensive to parse, for another reason.
+// shapeGenerators contains functions that generate values. Each value is expensive to parse for a different
+// reason.
 var shapeGenerators = map[string]func() string{
 	"nested": func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
 	"nested objects": func() string {
@@ -177,12 +178,12 @@ var expensiveLines = map[string]func() string{
 	},
 }
 
-// commonShapes lists the shapes that the test uses for every kind of value. The other shapes are used only for
-// values with their own parser.
+// commonShapes lists the shapes (values that are expensive to parse) that the test uses for every kind of
+// parameter. The other shapes are used only for parameters with a special parser.
 var commonShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
-// requestGenerators returns functions that generate all inputs of the test, by name. The inputs use the shapes
-// as values of each kind of parameter, of an unknown parameter, and of each kind of field of a job.
+// requestGenerators returns functions that generate all inputs of the test, by name. For each shape, an input
+// has that shape as a known parameter, as an unknown parameter, or as a field of a job.
 func requestGenerators() map[string]func() string {
 	all := map[string]func() string{}
 	for name, line := range expensiveLines {
@@ -238,11 +239,12 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// An input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory. This
-// covers the way from the socket to the store and back. The time is that of this whole process, including the
-// client. The memory is the growth of the live heap, which is at most the total of all allocations. If that
-// total exceeds the limit, the input is sent again and the live heap is measured every few milliseconds. On two
-// cores, the slowest input takes 0.3 s (a deep list of times), and the largest takes 53 MiB (the largest jobs).
+// Handling an input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory.
+//
+// The time is that of this process, which contains the service and the client. The memory is the growth of
+// the live heap. If the total of all allocations is below the limit, the growth is too; otherwise the input
+// is sent again while the live heap is measured every few milliseconds. On two cores, the slowest input takes
+// 0.3 s (a deep list of times), and the largest takes 53 MiB (the largest jobs).
 func TestShapesAreCheap(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
@@ -297,7 +299,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		c.SetDeadline(time.Now().Add(time.Minute))
 		var writing sync.WaitGroup
 		defer writing.Wait()
-		// Write in the background, since the service does not read a rejected input to its end.
+		// Write in the background, since the service stops reading an input that it rejects.
 		writing.Go(func() { c.Write(line) })
 		in := bufio.NewReaderSize(c, 64<<10)
 		for {

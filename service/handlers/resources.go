@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkDemands applies the stored rules of shared gates to the job's demands. A demand says that a job needs,
-// for example, a lock or a resource. checkDemands returns an error if a demand contradicts a rule, or if no
-// node meets all demands.
+// checkDemands checks what a job needs to start, such as locks, resources or a node. It first applies the
+// stored rules of shared limits to these demands. It returns an error if a demand contradicts a rule, or if
+// no node can meet all demands.
 func (h *API) checkDemands(j *queue.Job, loadNodes func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // the demands for a node or for resources of a node
 	var nodes []store.NodeState
@@ -42,7 +42,8 @@ func (h *API) checkDemands(j *queue.Job, loadNodes func() ([]store.NodeState, er
 	return checkAllOnOneNode(demands, nodes)
 }
 
-// checkAllOnOneNode returns an error if no single node meets all demands. Some node meets each single demand.
+// checkAllOnOneNode returns an error if no single node meets all demands. The caller has checked that each
+// demand alone is met by some node.
 func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {

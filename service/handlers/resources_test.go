@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job is rejected if no single node meets all of its demands, even if some node meets each single demand.
+// A job is rejected if no single node meets all of its demands, even if each demand is met by some node.
 func TestOneNodeMustMeetAllDemands(t *testing.T) {
 	nodes := []store.NodeState{
 		{Node: store.Node{Name: "a", Resources: map[string]int{"disk": 1}}},

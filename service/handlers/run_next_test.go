@@ -12,8 +12,8 @@ import (
 )
 
 // A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's
-// waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note.
-// The request is never rejected because of a priority that the owner did not specify.
+// waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one, and the
+// reply has a note. The request is not rejected, because the user did not choose that priority.
 func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	s := newStoreRig(t)
 	order := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
@@ -87,8 +87,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	}
 }
 
-// A job that is enqueued with the option "next" also gets a priority above that of its owner's failed job that waits
-// for its retry. This is true even if another job of the owner could start now.
+// A job that is enqueued with the option "next" gets a priority above that of its owner's failed job that
+// waits for its retry, even if another job of the owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, ownerUID, control.RightSubmit)
@@ -121,8 +121,8 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	}
 }
 
-// All requests of a batch get the priority of the first one. A later batch with the same name gets a new
-// priority.
+// All requests of a batch with the option "next" use the priority that was computed for the first one. For a
+// later batch with the same name, the priority is computed again.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, ownerUID, control.RightSubmit)
@@ -161,8 +161,8 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	check(10) // the batch's jobs get priority 10, above the waiting job of priority 9
 }
 
-// The service remembers a limited number of batches of each user. It forgets batches for which no request
-// arrives.
+// The service remembers a limited number of batches per user. It forgets a batch for which no more requests
+// arrive.
 func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n runNextBatches
 	n.rememberFirst(batchKey{1, "other user"}, runNextBatch{earlierJobs: 1})
@@ -189,8 +189,8 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 }
 
 // A job that is enqueued with the option "next" starts before its owner's waiting jobs, even with the setting
-// aging = enqueue, where each new job gives waiting jobs a point of priority. The jobs of a batch start in the
-// order of the batch.
+// aging = enqueue, where each new job raises the priority of all waiting jobs. The jobs of a batch start in
+// the order of the batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := newStoreRig(t)
 	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,

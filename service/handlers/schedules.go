@@ -31,7 +31,7 @@ const (
 	maxScheduleTries = 10
 )
 
-// requestedSchedule is a requested schedule with its parsed cron line and time zone.
+// requestedSchedule is a schedule from a request, with its cron line and time zone in parsed form.
 type requestedSchedule struct {
 	store.Schedule
 	cronLine         schedule.CronLine
@@ -111,8 +111,8 @@ func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) 
 	return requested, requested.completeAndCheck()
 }
 
-// completeAndCheck fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
-// occurrence.
+// completeAndCheck fills in defaults and computes the next occurrence. It returns an error if the cron line,
+// the time zone or the jitter is invalid.
 func (s *requestedSchedule) completeAndCheck() (err error) {
 	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalName)
 	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)
@@ -138,8 +138,8 @@ func (s *requestedSchedule) completeAndCheck() (err error) {
 	return nil
 }
 
-// nextOccurrence returns the next occurrence of a schedule after a time, and the time at which its job is due,
-// which includes jitter. Both are 0 if no occurrence follows.
+// nextOccurrence returns the next occurrence of a schedule after the given time. Its job is due at dueAt,
+// which is plannedAt plus a delay of at most s.Jitter. Both are 0 if no occurrence follows.
 func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.Millis) (
 	plannedAt, dueAt queue.Millis) {
 	next := cronLine.Next(after.Time(), s.CreatedAt.Time(), location)
@@ -149,9 +149,9 @@ func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *ti
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace checks whether the requested schedule may replace the existing one. isEqual is true if both are
-// equal. If they differ, checkReplace returns an error if the request does not allow the replacement, or if the
-// caller lacks the right to it. Only admins may change the command of another user's schedule.
+// checkReplace checks whether the requested schedule may replace the existing one. isEqual is true if both
+// are the same, so that nothing needs to be replaced. Otherwise checkReplace returns an error if replace is
+// false, or if the caller lacks the right. Only admins may change the command of another user's schedule.
 func (h *API) checkReplace(ctx context.Context, existing, requested *store.Schedule, replace bool) (
 	isEqual bool, err error) {
 	peer := control.PeerFrom(ctx)
@@ -206,7 +206,8 @@ func scheduleSpecFields(s *store.Schedule) map[string]any {
 	return spec.GivenFields()
 }
 
-// representativeJob returns a job that represents all jobs of a schedule when rights are checked.
+// representativeJob returns a job with the owner, user and command of a schedule. Rights on the schedule are
+// checked as rights on this job.
 func representativeJob(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID
@@ -260,7 +261,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule returns the reply that shows a schedule. The callback may add to the reply.
+// showSchedule returns the reply that shows a schedule. The callback may add details to the reply.
 func (h *API) showSchedule(ctx context.Context, name string,
 	addDetails func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
@@ -327,8 +328,8 @@ func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (co
 	return v, nil
 }
 
-// changeSchedule lets the callback change a schedule, and returns the changed schedule. It returns an error if
-// the caller may not use the method on that schedule.
+// changeSchedule calls change with a schedule and returns the changed schedule. It returns an error if the
+// caller may not use the method on that schedule.
 func (h *API) changeSchedule(ctx context.Context, method, name string,
 	change func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
@@ -375,7 +376,8 @@ func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (
 	})
 }
 
-// ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
+// ScheduleResume implements control.API. Occurrences during the pause do not count as missed, so no jobs are
+// started for them.
 func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
@@ -431,7 +433,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 					return err
 				}
 			}
-			select { // if a job is still being ended, the next round finds it
+			select { // a job that is still being ended is found in the next round
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()
@@ -460,7 +462,8 @@ func (h *API) RecurringJobs() upkeep.RecurringJobs {
 	}
 }
 
-// endLeasedJob cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
+// endLeasedJob cancels a job of a schedule while the job is leased, and waits for its end. uid is the user in
+// whose name the job is cancelled.
 func (h *API) endLeasedJob(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If a new definition replaces a paused schedule, the schedule stays paused.
+// A paused schedule stays paused when a new definition replaces it.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, ownerUID, control.RightSubmit)
@@ -112,8 +112,8 @@ func TestRightsOnSchedules(t *testing.T) {
 	want("show of a removed one", err, queue.ErrNotFound)
 }
 
-// A new schedule is refused if another schedule with its name exists. The error names the fields that differ. The
-// jitter of the schedule and the jitter of its jobs' retries are different fields.
+// Adding a schedule fails if a different schedule has the same name. The error names the fields that differ.
+// For example, the jitter of the schedule and the jitter of its jobs' retries are different fields.
 func TestChangedScheduleIsNotTheSame(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, ownerUID, control.RightSubmit)

@@ -38,7 +38,7 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 		f.DetailsForUID = &peer.UID
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
-	// If the store is unavailable, reply with the status alone, which is known even then.
+	// If the store is unavailable, reply with the status alone, which does not need the store.
 	if h.AllNodes.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Delayed: none, HeldOrBlocked: none,
@@ -79,9 +79,9 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 	})
 }
 
-// lastLines returns the last lines of output of the running and dead jobs that the peer may see, by job number.
-// It leaves out lines that are not available in time. At most one request of each user reads last lines at a
-// time.
+// lastLines returns the last line of output of each running or dead job that the peer may see, by job number.
+// It leaves out lines that are not available in time. While one request of a user reads last lines, other
+// requests of that user get none.
 func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var jobs []queue.Job
 	err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {

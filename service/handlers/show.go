@@ -20,8 +20,8 @@ const (
 	maxShowTailBytes = 4 << 10
 	// maxShownAttempts is the maximum number of attempts that Show returns.
 	maxShownAttempts = 100
-	// maxOutputReads limits how often Show reads the output. If the job's state has changed during a read, Show
-	// reads again, so that output and state match.
+	// maxOutputReads limits how often Show reads the output. Show reads it again if the job's state changed
+	// during the read, so that the shown output belongs to the shown state.
 	maxOutputReads = 4
 )
 
@@ -59,9 +59,9 @@ func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, erro
 	}
 }
 
-// readDetail returns these errors to request a step that must run without a read slot. errOutputNotStored
-// requests a read of output that is in a file or still being written. errNotAudited requests an audit record,
-// because the caller sees another user's environment.
+// readDetail returns one of these errors if its caller must do a step without a read slot, and then call it
+// again. For errOutputNotStored, the step is to read output from a file or from the runner. For
+// errNotAudited, it is to record in the audit log that the caller sees another user's environment.
 var (
 	errOutputNotStored = errors.New("the output is not in the store")
 	errNotAudited      = errors.New("the access is not recorded in the audit log")
@@ -73,15 +73,15 @@ type showRequest struct {
 	peer          control.Peer
 	id            string // id of the requested job
 	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
-	// maxVisibility limits what the reply shows, in addition to the peer's right.
+	// maxVisibility limits what the reply shows, even if the peer may see more.
 	maxVisibility access.Visibility
 
 	job           queue.Job // the job as last read, without its large fields
 	tails         outputTails
 	resultJSON    []byte // result of the last attempt
-	tailsUpToDate bool   // the tails were read while the job was in its current state
+	tailsUpToDate bool   // the tails belong to the current state of the job
 	outputReads   int    // how often the output was read without a read slot
-	isAudited     bool   // the audit log has a record that the peer sees the environment
+	isAudited     bool   // the audit log records that the peer sees the environment
 }
 
 // readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
@@ -115,7 +115,7 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	}
 	d, err := w.api.buildDetail(ctx, &j, w.beforeAttempt)
 	d.Output, d.Stderr = validUTF8Text(w.tails.streamEnds[output.Stdout]), validUTF8Text(w.tails.streamEnds[output.Stderr])
-	// The total for a running attempt may be unknown, since maybe only the end was read.
+	// While an attempt runs, this total may be wrong, because only the end of the output was read.
 	if j.State != queue.Processing {
 		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
 	}
@@ -125,7 +125,7 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 }
 
 // readTails reads the end of the last attempt's output from the store. It returns errOutputNotStored if the
-// output is not there.
+// store does not contain the output.
 func (w *showRequest) readTails(ctx context.Context) error {
 	w.tails, w.resultJSON = outputTails{}, nil
 	switch {
@@ -156,9 +156,9 @@ type outputTails struct {
 	printedBytes [2]int64
 }
 
-// add appends a chunk to its stream. It keeps the last bytes of each stream, beginning with a whole character.
-// For damaged or dropped bytes it inserts a line that says so. If the stream of the missing bytes is unknown,
-// both tails get that line.
+// add appends a chunk to its stream. It keeps only the last bytes of each stream, from the beginning of a
+// character. For damaged or lost bytes it inserts a line that says so, in both streams if the stream of these
+// bytes is unknown.
 func (t *outputTails) add(c output.Chunk) error {
 	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
 	p := newPiece(&c)
@@ -177,9 +177,9 @@ func (t *outputTails) add(c output.Chunk) error {
 	return nil
 }
 
-// auditEnvironmentRead writes a record to the audit log, because the caller sees another user's environment. It
-// returns how much the caller may see. If the record cannot be written, the caller may see everything except
-// the environment.
+// auditEnvironmentRead records in the audit log that the caller sees another user's environment. It returns
+// how much of the job the caller may see: everything, or everything except the environment if the record
+// could not be written.
 func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The output of a job is read only for users with the right to see it. In this test the output is damaged, so a
-// reply for which it was read says so.
+// The output of a job is read only for users with the right to see it. In this test the output is damaged, so
+// a reply reports damage if the service has read the output.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
 	s := newStoreRig(t)
@@ -59,7 +59,8 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}
 }
 
-// If a job ends while it is being shown, the reply contains the new state and the output for that state.
+// If a job ends while it is being shown, a reply with the new state also contains the output of the ended
+// attempt.
 func TestShownOutputIsOfTheState(t *testing.T) {
 	s := newStoreRig(t)
 	const n = 300
@@ -90,8 +91,8 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	}
 }
 
-// The output shown with a job does not begin in the middle of a character. The method "logs" sends valid text
-// as text, even if the output is long.
+// The output that is shown with a job begins with a whole character. The method "logs" sends valid text as
+// text (not as base64), even if the output is long.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPieceBytes) + "z")
 	s := newStoreRig(t)
@@ -123,7 +124,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The end of an output contains a line wherever bytes are missing because they are damaged or were not kept.
+// Where bytes are missing at the end of an output, the shown text contains a line that says why.
 func TestTailMarksMissingOutput(t *testing.T) {
 	var got outputTails
 	for _, c := range []output.Chunk{

@@ -21,7 +21,8 @@ func otherUserName(t *testing.T) string {
 	return sid.String()
 }
 
-// blockDirectory makes look-ups of users wait until the callback returns. They answer that the user is unknown.
+// blockDirectory makes every query for a user wait until waitForRelease returns. The query then finds no
+// user.
 func blockDirectory(d *accounts.Directory, waitForRelease func()) {
 	d.LookupFunc = func(string) (accounts.Entry, error) { waitForRelease(); return accounts.Entry{}, nil }
 }

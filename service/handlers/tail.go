@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The first search for the last lines reads firstTailBytes bytes at the end of each stream. Each further search
-// reads tailGrowthFactor times as many bytes as the search before.
+// The search for the last lines first reads firstTailBytes bytes at the end of each stream. If these contain
+// too few lines, it reads tailGrowthFactor times as many bytes, and so on.
 const (
 	firstTailBytes   = 64 << 10
 	tailGrowthFactor = 8
@@ -19,9 +19,9 @@ const (
 	liveTailBytes = output.MaxMemoryBytes / 2
 )
 
-// seekTail moves the cursor to the beginning of the last lines of the attempt's output. If the runner does not
-// answer, another runner may execute the attempt later. So a request that follows the job then gets the whole
-// output.
+// seekTail moves the cursor to the beginning of the last lines of the attempt's output. If the runner does
+// not respond, and the client follows the job, seekTail leaves the cursor at the beginning, so that the
+// client gets the whole output once it is available.
 func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
 	if l.api.isRunning(ctx, j, l.attemptNumber) {
 		err := l.seekLiveTail(ctx, j, lines)
@@ -53,8 +53,8 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 	}
 }
 
-// seekLiveTail is like seekTail, for a running attempt. The first search reads all bytes that it needs in one
-// request, because the runner may drop them before a second request.
+// seekLiveTail does the work of seekTail for a running attempt. Its first search reads all bytes that it
+// needs in one request, because the runner may discard them before a second request.
 func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
 	var lastChunks []output.Chunk
@@ -103,14 +103,14 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves l.cursor to the beginning of the last lines of an output. It reads the output after position, by
-// calling read. For each stream, hasEarlierOutput says whether there may be output before position. The first line may
-// then be incomplete. seekLines returns false if it needs more output to find enough lines.
+// seekLines moves l.cursor to the beginning of the last lines of an output. It calls read to read the output
+// after position. hasEarlierOutput says for each stream whether there may be output before position; the
+// first line that is read may then be incomplete. seekLines returns false if it did not find enough lines.
 func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, hasEarlierOutput [2]bool,
 	read func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),
 		hasEarlierOutput[1] && l.selectsStream(output.Stderr)}
-	// The capacity is lines+1, because the newest cursor may be the end of the output, where no line begins.
+	// One more than lines, because the newest cursor may be the end of the output, where no line begins.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
 	last := position // position after the last byte that the request selects
 	if cut == [2]bool{} {
@@ -154,9 +154,9 @@ func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cu
 	return true, nil
 }
 
-// cursorRing keeps the most recent cursors, up to its capacity.
+// cursorRing is a ring buffer of the last cursors that were added, up to its capacity.
 type cursorRing struct {
-	ctx      context.Context // context of the request that is charged for the memory
+	ctx      context.Context // context of the request; its user is charged for the memory
 	capacity int
 	cursors  []output.Cursor
 	oldest   int // index of the oldest cursor, which is overwritten next once the ring is full

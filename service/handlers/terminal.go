@@ -55,11 +55,12 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 	return joined, err
 }
 
-// startReportTimeout is how long Attach waits to learn from the runner whether an attempt has started.
+// startReportTimeout is how long Attach, if it does not wait for the job, gives the runner to report that the
+// attempt has started.
 const startReportTimeout = 100 * time.Millisecond
 
-// startedAttempt returns the job once the requested attempt is running. If the attempt does not run yet, it
-// waits only if p.Wait is set.
+// startedAttempt returns the job once the requested attempt runs. If p.Wait is false and the attempt does not
+// run yet, startedAttempt returns an error.
 func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (startedJob queue.Job, err error) {
 	if p.Wait {
 		defer h.Pool.WatchEnd(j.Seq)()
@@ -67,7 +68,8 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		// Get this channel before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read. Otherwise a runner that connects in between is
+		// missed.
 		connected := h.Pool.RunnerConnected()
 		if *j, err = h.rereadCompact(ctx, j); err != nil {
 			return startedJob, err
@@ -104,8 +106,8 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	}
 }
 
-// terminalClients remembers which processes have attached to which terminals, so that each process causes only
-// one audit event per terminal. Its methods are safe for concurrent use.
+// terminalClients remembers which processes have attached to which terminals, so that the audit log gets only
+// one event per process and terminal. Its methods are safe for concurrent use.
 type terminalClients struct {
 	mu          sync.Mutex
 	seenClients map[terminalClient]bool // guarded by mu
@@ -118,8 +120,8 @@ type terminalClient struct {
 	uid, pid int
 }
 
-// maxTerminalClients is the maximum number of remembered processes. When it is reached, all processes are
-// forgotten. The next text that each of them types is then audited again.
+// maxTerminalClients is the maximum number of remembered processes. Beyond it, all are forgotten, and each
+// process causes one more audit event when it next types text.
 const maxTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.

@@ -59,7 +59,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	}
 }
 
-// A status lists a limited number of users near their quota: those that use most.
+// If many users are near their quota, a status lists only those that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := newStoreRig(t)
 	for uid := range maxListedNearQuota + 1 {
@@ -89,8 +89,8 @@ func fillQuota(t *testing.T, s *rig, stdin string) {
 	s.setQuota(t, s.Store.UserBytes(ownerUID)+100)
 }
 
-// If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
-// rejected if that does not free enough space.
+// A new schedule that exceeds the user's quota makes the service remove inputs of the user's ended jobs, as a
+// new job does. If that does not free enough space, the schedule is rejected.
 func TestScheduleAddMakesRoom(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
@@ -116,8 +116,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// If a batch exceeds the quota, each of its requests frees space for itself. The bytes of the batch's earlier
-// requests count as used.
+// If a batch exceeds the quota, each request of the batch frees the space that it needs. The bytes of the
+// batch's earlier requests count as used.
 func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
@@ -140,9 +140,9 @@ func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 	}
 }
 
-// A request that exceeds the quota removes inputs of ended jobs. It removes no more than it needs, and begins
-// with the job that ended first. Jobs that can still run keep their input. If their input uses the whole quota,
-// the request is rejected.
+// If a request exceeds the user's quota, the service removes inputs of that user's ended jobs, in the order
+// in which the jobs ended, until the request fits. Jobs that can still run keep their input. If their input
+// uses the whole quota, the request is rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
@@ -199,7 +199,8 @@ func cancelAll(t *testing.T, s *rig) {
 	}
 }
 
-// If a request would not fit even without the inputs and outputs of all ended jobs, none of them are removed.
+// If a request would exceed the quota even without the inputs and outputs of all ended jobs, none of these
+// are removed.
 func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
@@ -222,7 +223,8 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	refused(int(before) - 1000)
 }
 
-// If an operator's edit of another user's job exceeds the quota, nothing of that user's jobs is removed.
+// An operator who edits another user's job cannot cause data of that user's jobs to be removed. If the edit
+// exceeds that user's quota, it fails.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newStoreRig(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
@@ -247,7 +249,7 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 	}
 }
 
-// A request frees all the space that it needs, however many ended jobs that takes.
+// A request frees all the space that it needs, even if it must remove the inputs of many ended jobs.
 func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	s := newStoreRig(t)
 	drafts := namedJobs("old", 120)
@@ -269,7 +271,7 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	}
 }
 
-// With a quota of 1 byte, upkeep removes as much as it can. Only a quota of 0 bytes means unlimited.
+// Even with a quota of 1 byte, NearQuotaBytes is not 0, because 0 means unlimited.
 func TestNearQuotaBytesOfSmallQuota(t *testing.T) {
 	s := newStoreRig(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {

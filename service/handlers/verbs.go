@@ -38,9 +38,9 @@ func (h *API) cancel(ctx context.Context, j *queue.Job, allowedStates []queue.St
 		OnlyStates: allowedStates})
 }
 
-// cancelLeased ends the running attempt of a job. It does so before any change of the store, because that
-// change may have to wait for disk space. It returns the states in which the caller may then change the job.
-// These are nil (all states) if the pool held the job, and otherwise allowedStates.
+// cancelLeased ends the running attempt of a job. It does so before the store is changed, because that change
+// may have to wait for disk space. It returns the states in which the caller may then change the job: nil,
+// which means all states, if this node's pool had the job, and otherwise allowedStates.
 func (h *API) cancelLeased(ctx context.Context, j *queue.Job, allowedStates []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -49,7 +49,7 @@ func (h *API) cancelLeased(ctx context.Context, j *queue.Job, allowedStates []qu
 	return allowedStates, err
 }
 
-// changeJob applies a change to a job that has not started.
+// changeJob applies a change to a job that is not leased.
 func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.Settings.Current()
@@ -61,13 +61,13 @@ func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error
 	return h.Quota.RunWithinQuota(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
 }
 
-// returnUnstarted returns a claimed job to the queue, if this node holds it and it has not started.
+// returnUnstarted returns a job that this node has claimed but not started to the queue.
 func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, allowedStates)
 }
 
-// replaceStartedError replaces worker.ErrAttemptStarted by an error that the caller of a verb understands. It
-// returns other errors unchanged.
+// replaceStartedError replaces worker.ErrAttemptStarted by an error for users. It returns other errors
+// unchanged.
 func replaceStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
@@ -135,7 +135,7 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	d := h.Settings.Current().JobDefaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // an invented job in which every field may be set
+	}} // an invented job on which every field may be set
 	if err := sample.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // the patch is invalid for every job
 	}
@@ -147,7 +147,8 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	known, nodesErr := h.AllNodes.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		// Check each job in its current state, because its user may have changed.
+		// Check each job in its current state, because an earlier edit may have changed the user that it runs
+		// as.
 		err := h.Guard.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
@@ -169,8 +170,8 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	}
 	v, err := h.applyToJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &bulkVerb{
 		method: "edit",
-		// This node has checked the edit and applies it. The node that holds the job only returns it to the
-		// queue.
+		// This node has checked the edit and applies it. A node that has leased the job only returns it to
+		// the queue.
 		remoteParams: func(selection control.Selection) any {
 			return control.Edit{Selection: selection, Set: json.RawMessage(`{}`)}
 		},
@@ -308,8 +309,8 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 	})
 }
 
-// DLQRetry implements control.API. If the request names no jobs, it retries the newest dead jobs, up to a
-// limit. It begins with the oldest of these.
+// DLQRetry implements control.API. If the request names no jobs, DLQRetry retries the newest dead jobs, up to
+// a limit, oldest first.
 func (h *API) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
 	if len(selected.AllIDs()) == 0 {
@@ -328,8 +329,8 @@ func (h *API) DLQClear(ctx context.Context, p control.ClearParams) (control.Remo
 	return h.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// countVerb returns the verb that a dry run applies to named jobs. It changes nothing and returns an error for
-// jobs that are in none of the given states.
+// countVerb returns the verb for a dry run on named jobs. The verb succeeds for jobs in one of the given
+// states and fails for others, but changes no job.
 func countVerb(method string, states []queue.State) *bulkVerb {
 	return &bulkVerb{method: method, localOnly: true, apply: func(_ context.Context, j *queue.Job, _ []queue.State) error {
 		if !slices.Contains(states, j.State) {
@@ -339,9 +340,8 @@ func countVerb(method string, states []queue.State) *bulkVerb {
 	}}
 }
 
-// applyToJobs applies a verb to the jobs that the request names. If it names no jobs, applyToJobs selects jobs
-// by the filter in the request, up to a limit. defaultStates lists the states to select if the filter
-// contains none.
+// applyToJobs applies a verb to the jobs that the request names. If the request names none, applyToJobs uses
+// the filter in the request, up to a limit of jobs. A filter without states selects jobs in defaultStates.
 func (h *API) applyToJobs(ctx context.Context, p control.Selection, defaultStates []queue.State,
 	verb *bulkVerb) (control.BulkResult, error) {
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytesPerReadSlot is about how many bytes of a stream a request reads and sends before it releases its read
-// slot.
+// bytesPerReadSlot is about how many bytes of a stream a request reads and sends before it lets other
+// requests read.
 const bytesPerReadSlot = 64 << 10
 
 // Wait implements control.API.
@@ -62,8 +62,8 @@ func (h *API) Wait(ctx context.Context, p control.Wait, handleNotice func(contro
 	}
 }
 
-// waitRequest is the state of a request that waits for jobs to end. A job in the state "held" has not ended, so
-// the request waits for it.
+// waitRequest is the state of a request that waits for jobs to end. A held job has not ended, so the request
+// waits for it.
 type waitRequest struct {
 	api         *API
 	peer        control.Peer

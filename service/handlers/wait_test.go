@@ -42,8 +42,8 @@ func (w *pendingWait) reportedIDs() (ids []string) {
 	return ids
 }
 
-// A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
-// request. One goroutine serves the wait, whatever the number of jobs.
+// A wait reports each job when it ends, and misses none. Jobs that had ended before are reported first, in
+// the order of the request. A wait uses one goroutine, however many jobs it names.
 func TestWaitReportsEndedJobs(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", control.MaxWaitIDs)...)

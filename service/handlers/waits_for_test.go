@@ -28,8 +28,8 @@ func (s *rig) listedReasons(t *testing.T) map[string]string {
 	return kinds
 }
 
-// Lists do not wait for the store's writer. While a disk or a server delays the writer, a list shows only the
-// reasons that are known without it.
+// A list does not wait long for the store's writer (the goroutine that makes all changes). If a slow disk or
+// server delays the writer, the list shows only the reasons that are known without it.
 func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	queueStore := openStore(t)
 	newRig(t, rigOptions{store: queueStore}).enqueueJobs(t, jobNamed("one"))
@@ -52,7 +52,8 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// Jobs that wait at gates of different kinds have different reasons, even if the gates have the same name.
+// A job that waits for a lock and a job that waits for a node have different reasons, even if the lock and
+// the node have the same name.
 func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
 	s := newStoreRigWith(t, rigOptions{workers: "1"})
 	locked, other := jobNamed("locked"), jobNamed("elsewhere")

@@ -30,7 +30,7 @@ func (h *API) ApplyWebSettings() (problem string) {
 	return ""
 }
 
-// dashboardConfig returns the configuration of the web page that the settings define.
+// dashboardConfig returns the configuration of the web page according to the settings.
 func dashboardConfig(c *config.Settings) dashboard.Config {
 	return dashboard.Config{Listen: c.WebListen, ExtraHosts: c.HostNames(), AnonymousRead: c.WebAnonymous == "read",
 		AnonymousMetrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey,

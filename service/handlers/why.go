@@ -42,7 +42,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
-	if h.ReadOnly { // read-only mode has no other nodes and no start order
+	if h.ReadOnly { // no other nodes exist in read-only mode, and no job starts
 		w.Reasons = append(w.Reasons, h.reasonFinder.NodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -67,7 +67,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 			w.Earliest = max(w.Earliest, r.EndsAt)
 		}
 	default:
-		w.Earliest = 0 // unknown, since it depends on other jobs or users
+		w.Earliest = 0 // unknown, because the start depends on other jobs or users
 	}
 	if j.DueAt <= now {
 		err = h.addStartOrder(ctx, &j, &w)
@@ -75,8 +75,8 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// markUnavailableNode changes reasons that say that a job may run only on a certain node. If no service is running
-// on that node, the reason then says so.
+// markUnavailableNode changes the reason that a job may run only on a certain node. If no service runs on
+// that node, the reason then says so.
 func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.Reason) {
 	for i := range jobReasons {
 		r := &jobReasons[i]
@@ -109,7 +109,7 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 	})
 }
 
-// These are the maximum numbers of jobs and edges in a tree of dependencies.
+// These limit the numbers of jobs and of dependencies in one tree of dependencies.
 const (
 	maxTreeJobs  = 1000
 	maxTreeEdges = 20_000
@@ -175,8 +175,8 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
-// maxAheadUsers is the maximum number of users that API.Why lists because their jobs start before the job in
-// question.
+// maxAheadUsers is the maximum number of users that API.Why lists because their jobs start before the given
+// job.
 const maxAheadUsers = 5
 
 // addStartOrder explains the position of a job that could start. It adds to w which users have jobs that start
@@ -206,7 +206,7 @@ func (h *API) aheadByUser(j *queue.Job, earlierJobs []queue.Job) (groups []contr
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{} // index in groups, by uid
-	// byTurn contains the names of users with a job that starts before j but ranks after j.
+	// byTurn is true for the names of users who have a job that starts before j although it ranks after j.
 	byTurn := map[string]bool{}
 	for i := range earlierJobs {
 		other := &earlierJobs[i]

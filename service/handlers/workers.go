@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// WorkerStart implements control.API. The requested count is added to the current number of workers. If a
-// client started the service on demand and no user has set the number yet, the count is the new total.
+// WorkerStart implements control.API. It adds the requested count to the number of workers. But if a client
+// started the service on demand and no user has set a number yet, the count is the new total.
 func (h *API) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
 	err := h.changeWorkerCount(ctx, func(current int) int {
 		switch {
@@ -32,7 +32,7 @@ func (h *API) WorkerScale(ctx context.Context, p control.WorkerScale) (control.W
 	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
 
-// WorkerStop implements control.API. It returns once the jobs of the removed workers have ended.
+// WorkerStop implements control.API. It returns when the jobs of the removed workers have ended.
 func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {

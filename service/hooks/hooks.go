@@ -45,7 +45,7 @@ const (
 	webhookBackoffSeconds = 3 // seconds; see queue.Exponential
 )
 
-// These are the names of environment variables of hooks, and of the program that sends a webhook.
+// These are the names of environment variables that hooks, and the program that sends webhooks, get.
 const (
 	hookJobVariable      = "QUEUECTL_HOOK_JOB"
 	hookStateVariable    = "QUEUECTL_HOOK_STATE"
@@ -57,11 +57,11 @@ const (
 	WebhookIDVariable     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGoneExitCode is the exit code of the program that sends a webhook, if the receiver wants no more
-// messages. The message is then not sent again.
+// WebhookGoneExitCode is the exit code with which the program that sends a webhook reports that the receiver
+// wants no more messages. The message is then not sent again.
 const WebhookGoneExitCode = 10
 
-// hookMaker creates hook jobs for one state of the settings. It is immutable and does not block.
+// hookMaker creates hook jobs. It is made for one state of the settings, and is immutable. It does not block.
 type hookMaker struct {
 	hooks    *Hooks
 	defaults queue.Defaults
@@ -98,7 +98,8 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	return m, nil
 }
 
-// hookEvents returns the events of a job, such as its failure, for which the settings define a hook.
+// hookEvents returns the events of a job, such as its failure, for which the settings define a hook or
+// webhook.
 func (m *hookMaker) hookEvents() (events queue.HookEvents) {
 	events = m.Commands.CommandEvents()
 	for _, w := range m.Webhooks {
@@ -197,7 +198,7 @@ func (m *hookMaker) baseDraft(j *queue.Job, event queue.HookEvents, jobJSON stri
 	}
 }
 
-// setAccount makes a hook job run as the account for hooks of the settings.
+// setAccount makes a hook job that the settings define run as the account for such hooks.
 func (m *hookMaker) setAccount(hookJob *queue.Job) {
 	hookJob.UID, hookJob.User, hookJob.HookEvents = m.Account.UID, m.Account.User,
 		hookJob.HookEvents|queue.HookFromSettings
@@ -220,8 +221,8 @@ func mergeEnv(env, addedVars []string) (merged []string) {
 	return merged
 }
 
-// jobJSON returns a job as JSON for the input of a hook, without the environment. If the text would be too
-// long, it also omits the commands.
+// jobJSON returns a job as JSON, for the input of a hook. The JSON leaves out the environment and, if it
+// would be too long, also the commands.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
 	v := control.JobViewContext{CurrentTime: j.UpdatedAt, RunAsUser: cmp.Or(j.User, m.hooks.Owners.CachedUserName(j.UID))}
 	if j.AsUID != nil {
@@ -244,8 +245,8 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 // maxJobJSONBytes is the maximum length of jobJSON's result in bytes. A webhook adds up to 1024 bytes to it.
 const maxJobJSONBytes = queue.MaxStdinBytes - 1024
 
-// DraftsForTest returns the hook job for one hook or webhook of the settings. It returns nil if the settings define
-// none with that name. The input describes an invented job.
+// DraftsForTest returns the hook job for the hook or webhook of the settings with this name, or nil if the
+// settings define no such hook. The hook job's input describes an invented job.
 func (m *hookMaker) DraftsForTest(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {

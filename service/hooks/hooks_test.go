@@ -40,8 +40,8 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	return h
 }
 
-// runJob enqueues a job and claims it. It records twice, as after a lost answer, that the job has ended in
-// endState. It returns the hook jobs that exist then.
+// runJob runs a job until it has ended in endState, and returns the hook jobs that exist then. It records the
+// end of the job twice, as the service does if it gets no answer from the store the first time.
 func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []queue.Job {
 	t.Helper()
 	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = ownerUID, queue.Pending, -1, 1
@@ -75,8 +75,8 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []que
 	return hookJobs
 }
 
-// An outcome creates one hook job for each hook of the job and of the settings, even if the outcome is recorded
-// twice. A hook job gets the job's data in environment variables and as JSON.
+// The end of a job creates one hook job for each hook of the job and of the settings, even if the end is
+// recorded twice. A hook job gets the data of the job in environment variables and as JSON.
 func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 	h := newHooks(t, map[string]string{
 		"hooks.on_dead": "mail ops", "hooks.on_completed": "never",
@@ -167,7 +167,7 @@ func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
 	}
 }
 
-// If a user tests a hook of the settings, one hook job is created, without retries, for an invented job.
+// A user can test a hook of the settings. This creates one hook job about an invented job, without retries.
 func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
 		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})

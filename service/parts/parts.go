@@ -1,4 +1,5 @@
-// Package parts lists the parts of an open queue. The packages below service share this one list.
+// Package parts lists the parts of a service, such as the store and the worker pool. Package service and the
+// packages below it share this one list.
 //
 // Start with Dependencies.
 package parts
@@ -91,7 +92,7 @@ type AccessParts struct {
 	Guard     *access.Guard
 }
 
-// NodeParts are the parts of the service that know the nodes that share the queue.
+// NodeParts are the parts of the service that deal with the nodes that share the queue.
 type NodeParts struct {
 	AllNodes    *cluster.NodeList
 	Router      *cluster.JobRouter

@@ -14,9 +14,9 @@ import (
 // MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxLinks = 1000
 
-// EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. One kind
-// of reason says that the job cannot run again because its input was removed. The other kind names the
-// dependencies that caused the cancellation or the hold.
+// EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. A
+// reason says either that the job cannot run again because its input was removed, or which dependencies
+// caused the cancellation or the hold.
 func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		reasons = append(reasons, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
@@ -54,8 +54,8 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 			reasons = append(reasons, r)
 		}
 		if err == nil && !failed && len(parents) < MaxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
-			// The dependencies were retried. The retry of a parent includes its dependants. It left this job
-			// out because another job had the same unique key.
+			// The dependencies were retried together with their dependants. This job was left out because
+			// another job had the same unique key.
 			reasons = append(reasons, control.Reason{Kind: "unique", Key: j.Unique,
 				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
 				Advice: "queuectl retry " + j.ID})
@@ -94,7 +94,7 @@ func DependencyNames(links []store.DependencyLink) []string {
 	return names
 }
 
-// parentID returns the id of a job that other jobs depend on. A removed job has no id, so its number is used.
+// parentID returns the id of a job that other jobs depend on or, if that job was removed, its number.
 func parentID(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
 
 // reasonInParentheses returns the reason why a job is in its state, in parentheses, or "" without a reason.

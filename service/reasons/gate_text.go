@@ -10,19 +10,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// These texts end a sentence that says that a job may not run. nodeMismatchText is used for this node,
-// noNodeMatchesText for all nodes.
+// These texts end a sentence that says which node a job may run on. nodeMismatchText is used if only this
+// node does not match, noNodeMatchesText if no node matches.
 const (
 	nodeMismatchText  = "not here"
 	noNodeMatchesText = "which matches no available node"
 )
 
-// gateTexts holds the texts for each kind of gate. A gate is a limited thing that a job needs in order to
-// start, such as a lock. Key 0 is the concurrency limit of a queue.
+// gateTexts holds the texts for each kind of gate. A gate is a limit that can keep a job from starting, such
+// as a lock, a rate or a user's quota. Key 0 is the concurrency limit of a queue.
 var gateTexts = map[queue.GateKind]struct {
 	kind string // kind of the reasons about this gate, such as "queue"
-	// describe sets the text of a reason. The reason already contains the numbers and an advice; describe may
-	// replace the advice.
+	// describe sets the text of a reason whose numbers and advice are already set. It may also replace the
+	// advice.
 	describe func(o *store.WaitReason, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
@@ -69,7 +69,8 @@ var gateTexts = map[queue.GateKind]struct {
 // GateReasonKind returns the value of Reason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
 
-// SetNodeStateText replaces the end of a reason that names the only node for a job by a description of that node.
+// SetNodeStateText changes the reason that a job may run only on one node: it replaces the end of the text by
+// a description of that node's state.
 func SetNodeStateText(r *control.Reason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatchText, state, noNodeMatchesText, state).Replace(r.Text)
 }

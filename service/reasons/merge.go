@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Merge merges the reasons why each node does not start a job. If a node has no reason, it can start the job,
-// so the result is empty.
+// Merge combines the reasons of several nodes why they do not start a job. If one node has no reason, that
+// node can start the job, so Merge returns no reasons.
 func Merge(thisNode string, localReasons []control.Reason,
 	nodeResults []cluster.NodeResult[control.Why]) []control.Reason {
 	if len(nodeResults) == 0 || len(localReasons) == 0 {
@@ -35,7 +35,7 @@ func Merge(thisNode string, localReasons []control.Reason,
 	}
 	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.Why]{
 		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: localReasons}})
-	// Sort the answers, so that the result is the same whichever node merges them.
+	// Sort the answers, so that the result does not depend on the node that merges them.
 	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int {
 		return strings.Compare(a.Node.Name, b.Node.Name)
 	})
@@ -58,7 +58,7 @@ func Merge(thisNode string, localReasons []control.Reason,
 		r := &merged[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			if r.Kind == GateReasonKind(queue.GateNode) { // change no other reasons, which may contain texts of users
+			if r.Kind == GateReasonKind(queue.GateNode) { // other reasons may contain text from users
 				r.Text = strings.Replace(r.Text, nodeMismatchText, noNodeMatchesText, 1)
 			}
 			continue

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If several nodes share a queue, Merge combines the reasons of all nodes. The result does not depend on
-// the node that gets the request.
+// If several nodes share a queue, Merge combines the reasons of all nodes. It makes no difference which node
+// the user asks.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
 		"the job runs only on x, not here"

@@ -23,16 +23,18 @@ type Finder struct {
 }
 
 // This file decides why a job does not run. JobReason returns what the job itself waits for: a user's action,
-// other jobs or its start time. NodeReasons returns what keeps this node from starting a job that is due, with
-// the most helpful reason first. "queuectl why" shows all reasons. The web page and the commands "list", "show",
-// "status" and "top" show only the first reason, as waits_for.
+// other jobs or its start time. NodeReasons returns what keeps this node from starting a job that is due,
+// with the most helpful reason first.
+//
+// "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
+// only the first one, in the field waits_for.
 
-// WaitReasonsTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
-// room each gate (such as a lock) has. If the writer is delayed for longer, the list leaves out reasons about
-// gates.
+// WaitReasonsTimeout limits how long a list waits for the reasons that only the store's writer knows, such as
+// a lock that another job holds. If a slow disk delays the writer for longer, the list leaves these reasons
+// out.
 const WaitReasonsTimeout = 200 * time.Millisecond
 
-// SetWaitsFor sets in the view of each job the first reason why the job does not run.
+// SetWaitsFor sets in the view of each job the first reason why that job does not run.
 func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
 	now := f.Store.Now()
 	reasons := map[int64]control.Reason{}
@@ -55,8 +57,9 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 	}
 }
 
-// addNodeReasons adds to the map reasons, by job number, why this node does not start a job that is due. It
-// queries the store for only one job of each group with the same gates.
+// addNodeReasons adds to reasons, by job number, why this node does not start each of these jobs, which are
+// due. Jobs with equal locks and other limits have equal reasons, so it queries the store for only one job of
+// each such group.
 func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reasons map[int64]control.Reason) {
 	if list := f.noStartReasons(); len(list) > 0 {
 		for _, j := range dueJobs {
@@ -91,8 +94,9 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reaso
 	}
 }
 
-// gateGroupKey groups jobs by their gates: jobs with an equal key wait for the same reasons. A job that needs a
-// resource forms its own group, because room at a resource may be reserved for jobs of a higher rank.
+// gateGroupKey is the key of a group of jobs that wait for the same reasons: jobs of one queue and user that
+// need the same locks, rates and so on. A job that needs a resource forms its own group, because free units
+// may be reserved for a job of a higher rank.
 type gateGroupKey struct {
 	queue   string
 	uid     int
@@ -107,7 +111,7 @@ func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 	switch {
 	case j.State == queue.Held:
 		next := "queuectl release " + j.ID
-		if j.Disowned() { // a release fails until the job has another account
+		if j.Disowned() { // the job cannot be released before it has another account
 			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
 		}
 		return control.Reason{Kind: "held", Text: "the job is held" + reasonInParentheses(j), Advice: next}, true
@@ -139,8 +143,8 @@ func requiredEndText(condition queue.DependencyCondition) string {
 	return fmt.Sprintf("must be %s", condition)
 }
 
-// pauseReason returns the reason for a paused running job, which says who paused it. It returns false if the
-// job is not paused.
+// pauseReason returns the reason for a paused running job, which says who paused the job. It returns false if
+// the job is not paused.
 func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
 	since, uid := f.Pauses.PauseOf(j)
 	if since == 0 {
@@ -177,7 +181,8 @@ func (f *Finder) noStartReasons() (reasons []control.Reason) {
 }
 
 // NodeReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
-// that the store knows. Busy workers come last, because more workers help only if no other reason exists.
+// that the store has found. The reason "all workers are busy" comes last, because more workers do not help
+// while there is another reason.
 func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []control.Reason {
 	list := f.noStartReasons()
 	stopped := len(list) > 0
@@ -195,7 +200,8 @@ func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []contr
 	return list
 }
 
-// gateReason converts an obstacle at a gate to a reason.
+// gateReason converts an obstacle that the store has found, such as a lock that another job holds, to a
+// reason.
 func gateReason(j *queue.Job, obstacle *store.WaitReason) control.Reason {
 	r := control.Reason{Kind: gateTexts[obstacle.GateKind].kind, Key: obstacle.Key, Usage: new(obstacle.Usage),
 		Limit: new(obstacle.Limit), Advice: "queuectl list -s processing"}
@@ -209,8 +215,8 @@ func gateReason(j *queue.Job, obstacle *store.WaitReason) control.Reason {
 	return r
 }
 
-// LocalReasons returns the reasons why this node does not start a job that is due. It asks the store for those
-// that concern gates.
+// LocalReasons returns the reasons why this node does not start a job that is due. For locks, rates and other
+// limits, it queries the store.
 func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
 	all, err := f.Store.WaitReasons(ctx, []int64{j.Seq})
 	if err != nil {

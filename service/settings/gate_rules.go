@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// GateRules caches the rules of shared keys. A shared key names a lock or a rate that the jobs of all users
-// share; its rule sets the limit.
+// GateRules caches the rules of shared keys. A shared key is the name of a lock or a rate that the jobs of
+// all users share. Its rule sets how many jobs may hold the lock at the same time, or how many may start in a
+// period.
 type GateRules struct {
 	Store store.Store
 
@@ -33,7 +34,8 @@ func (r *GateRules) LoadGates(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate calls visit for every shared gate that comes after afterGate in the store's order.
+// EachSharedGate calls visit for every lock, rate and resource that all users share, in the store's order. It
+// begins with the one after afterGate.
 func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateState, visit func(store.GateState)) error {
 	for {
 		page, err := s.Gates(ctx, queue.SharedOwner, afterGate)
@@ -50,8 +52,8 @@ func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateStat
 	}
 }
 
-// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand contains
-// another limit than the rule. See docs/decisions/0018.
+// ApplyGateRule sets the limit in a job's demand for a lock or rate to the limit in the stored rule. It
+// returns an error if the demand itself contains another limit. See docs/decisions/0018.
 func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

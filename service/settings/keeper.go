@@ -1,5 +1,5 @@
-// Package settings keeps the settings of the service. It also caches the settings of queues and of shared keys
-// (locks and rates that jobs share). So a request reads them without the store.
+// Package settings keeps the settings of the service. It also caches the settings of queues and of locks and
+// rates that jobs share, so that requests need not read them from the store.
 //
 // Start with Keeper, which computes the settings in effect from the file, the environment, the flags and the
 // store.
@@ -40,13 +40,13 @@ type Keeper struct {
 	filePath      string                        // path of the settings file
 	requiresFile  bool                          // a missing settings file is an error
 	LogLevel      slog.LevelVar                 // the level of the log, as the settings define it
-	RolesChanged  chan struct{}                 // wake-up: the setting store_roles may have changed
+	RolesChanged  chan struct{}                 // gets a value when the setting store_roles may have changed
 	currentConfig atomic.Pointer[config.Config] // the settings in effect
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// startConfig holds the settings with which the service started. Some settings take effect only at a start.
-	// It is nil before RecordStartConfig; guarded by mu.
+	// startConfig holds the settings with which the service started. It is needed for the settings that take
+	// effect only at a start. It is nil before RecordStartConfig; guarded by mu.
 	startConfig *config.Config
 }
 
@@ -80,7 +80,7 @@ func New(o Options) (*Keeper, error) {
 	return s, s.update(func([]config.Layer) {})
 }
 
-// changedCopyLocked returns a copy of the layers that the callback has modified. The caller holds mu.
+// changedCopyLocked calls change with a copy of the layers, and returns the copy. The caller holds mu.
 func (k *Keeper) changedCopyLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
@@ -113,8 +113,8 @@ func (k *Keeper) update(change func(layers []config.Layer)) error {
 // Current returns the settings in effect.
 func (k *Keeper) Current() *config.Config { return k.currentConfig.Load() }
 
-// RecordStartConfig records the current settings. Until the service ends, it uses the recorded values of the
-// settings that take effect only at a start.
+// RecordStartConfig records the current settings as those with which the service has started. From then on,
+// settings that take effect only at a start keep their recorded values.
 func (k *Keeper) RecordStartConfig() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -133,7 +133,7 @@ func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	return k.changedCopyLocked(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// LayersWithStored returns the layers that would result from storing a setting.
+// LayersWithStored returns a copy of the layers as they would be after a setting is stored.
 func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,8 +180,9 @@ func (k *Keeper) ReplaceValue(name, storedValue, runningValue string) error {
 	})
 }
 
-// SetRunning sets a setting in the running layer, or removes it from that layer if hasValue is false. It returns
-// the layer's previous value. existed is false if the layer had no value. The caller has checked the new value.
+// SetRunning sets a setting in the running layer, whose values last until the service ends. If hasValue is
+// false, it removes the setting from that layer. It returns the previous value in the layer; existed is false
+// if there was none. The caller has checked the new value.
 func (k *Keeper) SetRunning(name, value string, hasValue bool) (previous string, existed bool) {
 	err := k.update(func(layers []config.Layer) {
 		values := layers[layerRunning].Values

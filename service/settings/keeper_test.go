@@ -52,7 +52,8 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 	}
 }
 
-// LayersWithStored and LayersWithFile return the layers that a change would produce, but change nothing.
+// LayersWithStored and LayersWithFile return the layers as they would be after a change, but do not make the
+// change.
 func TestLayersAreShownBeforeAChange(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
 	k.RecordStartConfig()

@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// Lock lets one caller at a time change settings, the number of workers or the drain. The caller takes the lock
-// before it reads the old values, and releases it once the change is in effect. So changes take effect in the
-// order in which they are stored. The channel holds a token while the lock is held.
+// Lock lets one caller at a time change settings, the number of workers or the drain. A caller holds it from
+// before it reads the old values until the new values are in effect, so changes take effect in the order in
+// which they are stored. While the lock is held, the channel contains a token.
 type Lock struct{ token chan struct{} }
 
 // NewLock returns a lock that no caller holds.

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A caller that waits for the lock stops waiting when its context ends. Its function is then not called.
+// If the context of a caller ends while it waits for the lock, RunLocked returns and does not call the
+// function.
 func TestLockEndsWithItsCaller(t *testing.T) {
 	l := NewLock()
 	err := l.RunLocked(t.Context(), func() error {

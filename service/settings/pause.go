@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// PauseOfAllJobs holds the pause of all jobs, if there is one.
+// PauseOfAllJobs holds who paused all jobs and when, if a user has paused all jobs.
 type PauseOfAllJobs struct {
-	atomic.Pointer[store.Setting] // says who paused all jobs and when; nil if they are not paused
+	atomic.Pointer[store.Setting] // nil if all jobs are not paused
 }
 
-// PauseKey is the key of the stored setting that keeps a pause of all jobs across restarts. Users cannot set it as
-// a configuration key.
+// PauseKey is the key under which the store keeps a pause of all jobs, so that it outlasts restarts. It is
+// not a setting that users can change.
 const PauseKey = "pause"
 
 // PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
@@ -26,6 +26,6 @@ func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (pausedAt queue.Millis, pauserUID
 	return max(all.SetAt, j.StartedAt), all.UID
 }
 
-// DrainKey is the key of the stored setting that keeps a drain across restarts. Users cannot set it as a
-// configuration key.
+// DrainKey is the key under which the store keeps a drain, so that it outlasts restarts. It is not a setting
+// that users can change.
 const DrainKey = "drain"

@@ -11,13 +11,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// QueueRules caches those settings of queues that the service applies. The store applies the rest.
+// QueueRules caches the settings of queues that the service needs itself, such as job defaults. The store
+// applies all other settings of queues.
 type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	// cachedRules holds the settings of queues that have job defaults, a freeze or their own retention. It is nil
-	// before the first LoadRules.
+	// cachedRules holds the settings of each queue that has job defaults, a retention, or paused running
+	// jobs. It is nil before the first LoadRules.
 	cachedRules atomic.Pointer[map[string]store.QueueRule]
 }
 
@@ -45,7 +46,7 @@ func (r *QueueRules) rule(queueName string) (rule store.QueueRule) {
 	return rule
 }
 
-// Retention returns the retention settings of a queue, which override the service's.
+// Retention returns how long the jobs of a queue are kept. These values override those of the service.
 func (r *QueueRules) Retention(queueName string) store.Retention { return r.rule(queueName).Retention }
 
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
@@ -72,8 +73,9 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &merged, nil
 }
 
-// ReplaceNulls returns the patch of a job with the queue's defaults instead of null fields. queueName is the
-// job's queue. If the patch moves the job to another queue, the defaults of that queue apply.
+// ReplaceNulls returns a patch of a job in which each null field is replaced by the default of the queue.
+// queueName is the job's queue; if the patch moves the job to another queue, the defaults of that queue
+// apply.
 func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	if !bytes.Contains(patchJSON, []byte("null")) || json.Unmarshal(patchJSON, &fields) != nil {
@@ -97,7 +99,7 @@ func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) j
 	return patch
 }
 
-// DefaultPriority returns the priority of those jobs of a queue that do not set one themselves.
+// DefaultPriority returns the priority of a queue's jobs that do not set their own.
 func (r *QueueRules) DefaultPriority(queueName string) int64 {
 	var fields struct{ Priority *int64 }
 	if json.Unmarshal([]byte(r.rule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {

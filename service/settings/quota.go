@@ -15,8 +15,8 @@ type Quota struct {
 	Settings   *Keeper
 }
 
-// With max_bytes_per_user = "auto", the quota of a user is MaxAutoBytes or 1/autoDiskDivisor of the file
-// system's size, whichever is less.
+// With max_bytes_per_user = "auto", the quota of each user is MaxAutoBytes or the size of the file system
+// divided by autoDiskDivisor, whichever is less.
 const (
 	MaxAutoBytes    = 10 << 30
 	autoDiskDivisor = 5
@@ -38,7 +38,7 @@ func (q *Quota) MaxBytesPerUser() int64 {
 }
 
 // NearQuotaBytes returns the number of bytes above which upkeep removes inputs and outputs of a user's ended
-// jobs. It is just below 90 % of the quota, but at least 1. 0 means that the quota is unlimited.
+// jobs: just below 90 % of the quota, but at least 1. It returns 0 if the quota is unlimited.
 func (q *Quota) NearQuotaBytes() int64 {
 	most := q.MaxBytesPerUser()
 	if most == 0 {
@@ -47,13 +47,13 @@ func (q *Quota) NearQuotaBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// maxFreeQuotaTries limits how often one request frees space in a quota. It tries again only if other requests
-// have used the freed space.
+// maxFreeQuotaTries limits how often one request frees space in a quota. A further try is needed only if
+// other requests have used the freed space.
 const maxFreeQuotaTries = 3
 
-// RunWithinQuota executes a request that needs bytes of the quota of the user with this uid. If the quota is
-// used up, it removes inputs and outputs of that user's ended jobs and repeats the request. It removes nothing
-// if the request comes from another user.
+// RunWithinQuota executes a request that uses bytes of the quota of the user with this uid. If the quota does
+// not suffice, it removes inputs and outputs of that user's ended jobs and executes the request again. It
+// removes nothing if another user sent the request.
 func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range maxFreeQuotaTries {
@@ -66,9 +66,9 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 	return err
 }
 
-// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota.
-// It reports whether the request now fits. If removing all outputs and inputs would not be enough, it removes
-// nothing.
+// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a request that was rejected fits in
+// the quota. It reports whether the request now fits. If even removing all of them would not suffice, it
+// removes nothing.
 func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.QuotaError) bool {
 	keep := quotaErr.LimitBytes - quotaErr.NeededBytes
 	if keep < 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// UnitNames returns the ids of the resource units that a job holds, by resource. A unit is one of several equal
-// things, such as a GPU.
+// UnitNames returns the ids of the resource units that a job holds, by resource. A resource, such as "gpu",
+// consists of several equal units, each with its id.
 func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil

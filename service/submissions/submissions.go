@@ -1,5 +1,5 @@
-// Package submissions enqueues jobs that database roles have submitted through an SQL function. Each job is
-// enqueued as the user of its role.
+// Package submissions enqueues jobs that database users (roles) have submitted with an SQL function. Each job
+// is enqueued as the operating system user that the settings name for the role.
 //
 // Start with Run.
 package submissions
@@ -24,8 +24,8 @@ import (
 // docs/decisions/0033.
 const (
 	maxJobsPerRole = 100 // maximum number of jobs of one role in one poll
-	// pollInterval is the minimum time between two polls without a notification. Up to half of it, chosen
-	// randomly, is added.
+	// pollInterval is the minimum time between two polls if no notification arrives. A random time of up to
+	// half of pollInterval is added.
 	pollInterval   = 5 * time.Second
 	retryDelay     = time.Second      // delay after a failed poll
 	enqueueTimeout = 30 * time.Second // timeout for one job
@@ -43,7 +43,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
-	// These are the roles that were last sent to the database, and whether any were sent.
+	// the roles that were last sent to the database, and whether any were sent
 	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		if err == nil {
 			err = t.poll(ctx, set.RoleUsers())
 		}
-		// Log the same error only once, since it may last long.
+		// Log an error that lasts only once.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
@@ -76,26 +76,27 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 	}
 }
 
-// poller enqueues submitted jobs. It handles the jobs of one role in order, and different roles independently.
+// poller enqueues submitted jobs. It enqueues the jobs of one role in order. The roles do not wait for each
+// other.
 type poller struct {
 	*parts.Dependencies
 	inbox          store.Inbox
 	server         *control.Server
 	enqueues       sync.WaitGroup
-	enqueuedSignal chan struct{} // wake-up: jobs were enqueued, and more may be waiting
+	enqueuedSignal chan struct{} // gets a value after jobs were enqueued, because more may be waiting
 
 	mu    sync.Mutex
 	roles map[string]roleState // guarded by mu
 }
 
-// roleState is the state of one role. If one of its jobs cannot be enqueued now, the role is delayed: its later
-// jobs wait too.
+// roleState is the state of one role. If one job of the role cannot be enqueued now, for example because the
+// queue is full, the role is delayed: its later jobs wait too.
 type roleState struct {
 	inProgress bool   // jobs of the role are being enqueued
 	delayCause string // the error that delays the role; "" if it is not delayed
 }
 
-// anyDelayed reports whether at least one role is delayed, so that poll must be called again soon.
+// anyDelayed reports whether at least one role is delayed. If so, Run polls again soon.
 func (p *poller) anyDelayed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,8 +108,8 @@ func (p *poller) anyDelayed() bool {
 	return false
 }
 
-// readLimit returns how many submitted jobs of a role the next poll reads. It returns 1 for a delayed role, and
-// 0 for a role whose jobs are being processed.
+// readLimit returns how many submitted jobs of a role the next poll reads: 1 for a delayed role, and 0 while
+// earlier jobs of the role are being enqueued.
 func (p *poller) readLimit(role string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,8 +142,8 @@ func (p *poller) poll(ctx context.Context, users map[string]string) error {
 	return nil
 }
 
-// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now. lastDelayCause is the
-// error that delayed the role in the previous poll; "" if none.
+// enqueueInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now.
+// lastDelayCause is the error of the previous poll, which need not be logged again; "" if there was none.
 func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
@@ -194,8 +195,8 @@ func (p *poller) submit(ctx context.Context, job *store.Submission, users map[st
 	if err != nil {
 		code := queue.CodeDenied
 		if none := accounts.NoAccountError(""); !errors.As(err, &none) || p.Owners.HasOtherNodes() {
-			// Use a transient code: the look-up may have failed only for now, or another node may know the
-			// user.
+			// Return a transient error, so that the job is tried again: the look-up may have failed only for
+			// now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles", queue.Clip(job.Role), err)

@@ -1,8 +1,8 @@
-// Package database defines how package store/engine uses a database of any kind: connections, rows and the kinds
-// of errors. It also contains the definitions of the tables.
+// Package database defines the interface through which package store/engine uses a database: connections,
+// rows and kinds of errors. It also contains the definitions of the tables.
 //
-// Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb for
-// PostgreSQL.
+// Start with Statements. Package store/sqlitedb implements the connections for SQLite, package store/pgdb
+// those for PostgreSQL.
 package database
 
 import (
@@ -13,14 +13,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use it.
-// Statements use the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil.
-// Connections to other databases leave out SQLite-only syntax such as INDEXED BY.
+// Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use
+// it. The statements are written in the syntax of SQLite, with placeholders ? or ?N. Arguments are int64,
+// string, []byte or nil. A connection to another database leaves out parts that only SQLite knows, such as
+// INDEXED BY.
 type Statements interface {
 	Querier
-	// Exec executes a statement. It may delay the statement until later ones are executed. A later call then
-	// returns the error of this statement. ExecCount executes a statement immediately and returns the number of
-	// changed rows.
+	// Exec executes a statement. It may delay the statement until a later one is executed; then an error of
+	// the delayed statement is returned by that later call. ExecCount executes a statement immediately and
+	// returns the number of changed rows.
 	Exec(sql string, args ...any) error
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
@@ -28,15 +29,15 @@ type Statements interface {
 	QueryAll(queries []Query) error
 	// QueryNumber returns the integer in the first row, or 0 if there is no row.
 	QueryNumber(sql string, args ...any) (int64, error)
-	// InNumbersSQL returns an SQL condition: the column equals one of the numbers in the condition's argument, a
-	// text of numbers separated by spaces.
+	// InNumbersSQL returns an SQL condition: the column equals one of several numbers. The argument of the
+	// condition is a text that contains these numbers, separated by spaces.
 	InNumbersSQL(column string) string
-	// InWordsSQL returns an SQL condition: the column equals one of the words in the condition's argument, a text
-	// of words separated by spaces. The words must not contain quotes.
+	// InWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
+	// condition is a text that contains these words, separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the LIMIT for a statement. wantedRows is the number of rows that the caller will probably read,
-	// and rowBytes is their typical size. The limit is needed because a server also sends rows that the caller does
-	// not read.
+	// ReadLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller
+	// will probably read, and rowBytes is their typical size. The limit is needed because a database server
+	// also sends the rows that the caller does not read.
 	ReadLimit(wantedRows, rowBytes int) int
 	Close() error
 }
@@ -51,16 +52,16 @@ type Querier interface {
 // Conn is a connection that writes.
 type Conn interface {
 	Statements
-	// Begin begins the writer's transaction, Commit commits it and Rollback rolls it back.
+	// Begin begins the transaction of this connection, Commit commits it, and Rollback rolls it back.
 	Begin() error
 	Commit() error
 	Rollback()
 	// WriteRow executes a statement that inserts one row, or changes only the row named by its last argument.
-	// No later call of WriteRow may depend on it: the statement may be delayed until the next statement that
-	// does not use WriteRow.
+	// It may delay the statement until the next call of another method, so no later call of WriteRow may
+	// depend on the statement.
 	WriteRow(sql string, args ...any) error
-	// HasWritten reports whether the transaction may have changed rows without changing a counter of the
-	// engine. If so, the engine counts the commit even if no counter has changed.
+	// HasWritten reports whether the transaction may have changed rows that none of the engine's counters
+	// reflect. The engine must then record that there was a commit, even if no counter has changed.
 	HasWritten() bool
 	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	ArgumentBytes() int64
@@ -74,20 +75,20 @@ type ReadConn interface {
 	BeginReading() error
 	EndReading() error
 	// InterruptWhenDone makes the end of ctx interrupt running statements, until release is called.
-	// IsInterruption reports whether err comes from such an interruption.
+	// IsInterruption reports whether err is the error of an interrupted statement.
 	InterruptWhenDone(ctx context.Context) (release func())
 	IsInterruption(err error) bool
 }
 
-// MissingChecker is a connection that can find out whether damage hides a job from a lookup. Only connections
-// to SQLite files implement it. A PostgreSQL server has its own checksums, and two of its reads may see
-// different snapshots.
+// MissingChecker is a connection that can find out whether a job was not found because the database is
+// damaged. Only connections to SQLite files implement it. A PostgreSQL server has its own checksums, and two
+// of its reads may see different states of the data.
 type MissingChecker interface {
-	// CheckMissingID is called after a lookup has found no job with an id. It returns a damage error if such a
-	// job may still exist. number is the job number that the id represents, or 0.
+	// CheckMissingID is called after a job with this id was not found. It returns a damage error if the job
+	// may exist nevertheless. number is the id as a job number, or 0 if the id is not a number.
 	CheckMissingID(id string, number int64) error
-	// CheckMissingNumber is called after a lookup has found no job with a seq. It returns a damage error if
-	// such a job may still exist.
+	// CheckMissingNumber is called after a job with this seq was not found. It returns a damage error if the
+	// job may exist nevertheless.
 	CheckMissingNumber(seq int64) error
 }
 
@@ -127,7 +128,7 @@ type Row interface {
 	Value(column int) any
 }
 
-// ErrorKind classifies errors by how the writer must react.
+// ErrorKind classifies errors by what the engine must do after them.
 type ErrorKind uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Keys of the table "notes".
+// These are the keys of the table "notes".
 const (
 	noteRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
 	NoteDatabaseID = "file"    // id of the database, which differs from that of every copy

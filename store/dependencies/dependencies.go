@@ -1,5 +1,5 @@
-// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs, because a
-// later transaction decides whether the jobs that wait for them may run.
+// Package dependencies stores which job (the child) waits for which other job (the parent). When a parent
+// ends, it also stores a note, because a later transaction decides whether the children may run.
 //
 // Start with Tables.
 package dependencies
@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State holds facts about the tables that the writer keeps in memory. The writer is the goroutine that may
-// change the database. If the transaction is rolled back, the caller restores it.
+// State holds facts about the tables in memory, so that most transactions need not read the tables. Only the
+// goroutine that may change the database uses State. If a transaction is rolled back, the caller restores
+// State.
 type State struct {
-	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
-	UndecidedJobs  int64 `json:"d"` // number of notes about jobs whose edges must still be decided
+	HasEdges       bool  `json:"k"` // true if any job waits, or once waited, for another job
+	UndecidedJobs  int64 `json:"d"` // number of notes about parents whose children must still be checked
 	LastDecidedUID int64 `json:"-"` // uid of the note that NextParentChange returned last; each node has its own value
 }
 
-// Read adds statements to the batch. They find out whether any job waits or has waited for another one, and how many
-// notes are stored.
+// Read adds the statements that fill State from the tables to the batch.
 func (s *State) Read(batch *database.QueryBatch) {
 	batch.AddEach(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
 	batch.AddEach(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
@@ -36,8 +36,8 @@ type Tables struct {
 // New returns the tables as a transaction sees them.
 func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 
-// HasEdges implements rules.Dependencies. It reports whether any edge is stored; an edge is a dependency of a
-// child on a parent.
+// HasEdges implements rules.Dependencies. It reports whether any edge is stored. An edge is the dependency of
+// one job (the child) on another job (the parent).
 func (t Tables) HasEdges() bool { return t.state.HasEdges }
 
 // AddEdge implements rules.Dependencies. It stores an edge with its status.
@@ -48,7 +48,8 @@ func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDepen
 		int64(d.Condition), int64(onFailure), int64(status))
 }
 
-// HasEdgeWithStatus implements rules.Dependencies. It reports whether any edge of a child has the given status.
+// HasEdgeWithStatus implements rules.Dependencies. It reports whether a child has an edge with the given
+// status.
 func (t Tables) HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error) {
 	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`,
 		child, int64(status))
@@ -71,7 +72,7 @@ func (t Tables) DeleteEdges(child int64) error {
 }
 
 // CountParentChanges implements rules.Dependencies. It returns the number of notes about a parent, and the
-// newest note.
+// newest of these notes. A note says that the parent has ended, was removed or runs again.
 func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentChange, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return 0, newest, nil
@@ -85,8 +86,8 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 }
 
 // AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs
-// again. All notes of one parent are stored under one uid, even after the parent was given to another uid. With
-// two uids, the note of a restart might be processed before that of an earlier end.
+// again. A parent's notes all get the uid of its oldest note, even if the job was given to another user in
+// between. Otherwise they might be processed in the wrong order, since users take turns.
 func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error {
 	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
@@ -97,8 +98,9 @@ func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterE
 	return err
 }
 
-// ExtendRerunChange implements rules.Dependencies. It extends the parent's newest Rerun note to all current
-// edges, and deletes newer notes.
+// ExtendRerunChange implements rules.Dependencies. A Rerun note says that a parent runs again.
+// ExtendRerunChange makes the newest Rerun note of a parent apply to all edges that the parent has now, and
+// deletes newer notes.
 func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
 		parent,
@@ -112,7 +114,8 @@ func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
 
-// NextParentChange implements rules.Dependencies. It returns the oldest note of the next user; users take turns.
+// NextParentChange implements rules.Dependencies. It returns the oldest note of one user; at each call it is
+// the next user's turn.
 func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return e, false, nil
@@ -150,8 +153,8 @@ func (t Tables) DeleteParentChange(id int64) error {
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
-// PostponeParentChanges implements rules.Dependencies. It moves a parent's notes behind the user's other notes,
-// in the same order.
+// PostponeParentChanges implements rules.Dependencies. It moves all notes of a parent behind the other notes
+// of the same user, and keeps their order.
 func (t Tables) PostponeParentChanges(parent int64) error {
 	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// insertLastAttempt gives the last attempt of a completed job its own row when the job changes to another
-// state. Until then, the job's row holds this attempt.
+// insertLastAttempt gives the last attempt of a completed job its own row. It is called when the job changes
+// to another state. Until then, the attempt is stored in the job's row.
 func (t *Tx) insertLastAttempt(j *rules.Job) {
 	var a queue.Attempt
 	found := false
@@ -28,7 +28,7 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSSBytes, int64(a.Leftovers),
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
-	// Few attempts have these values, so they are written with a second statement.
+	// Few attempts have these values, so a second statement writes them only if needed.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 )
 
-// An attempt without output or errors is stored in its job's row while the job stays completed. The store
+// If the last attempt of a completed job has no output and no error, it is stored in the job's row. The store
 // returns it like any other attempt. When the job runs again, the attempt gets its own row.
 func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -101,7 +101,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		!strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}
-	again() // run the job again: the damage does not prevent it
+	again() // the job can run again despite the damage
 }
 
 func equalAttempts(a, b queue.Attempt) bool {

@@ -10,34 +10,35 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Backend provides what differs between the databases of an engine, apart from their connections and their disk
-// space. Goroutines that read call the methods of reads.Database. The writer, which is the goroutine that holds
-// the right to write, calls all other methods. A call is outside of any transaction, unless the method's
-// comment says otherwise.
+// Backend provides what differs between the databases that an engine can use, apart from their connections
+// and their disk space. Any goroutine may call the methods of reads.Database. Only the writer, the goroutine
+// that has the right to write, calls the other methods. It calls them outside of a transaction, unless the
+// comment of the method says otherwise.
 type Backend interface {
 	reads.Database
-	// BeforeCommit is called by the writer before it carries out a group of operations, which is committed in
-	// one transaction. An error makes the engine fail for good.
+	// BeforeCommit is called before the writer executes a group of operations, which one transaction will
+	// commit. After an error, the engine has failed and cannot be used any more.
 	BeforeCommit() error
-	// BeginTx is called by the writer to begin a transaction. Afterwards the writer's cache contains all
-	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
-	// decides whether it is tried again.
+	// BeginTx begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
+	// committed. After an error, the group of operations is rolled back, and the kind of the error decides
+	// whether the group is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to
-	// the batch a statement that reads the reserved leases that are stored outside of the table meta.
-	// WriteReservations stores the reserved leases. If the list in meta must change, metaChanged is true and
-	// metaText is the new list. The writer calls both inside a transaction, or while it loads its cache.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to the batch
+	// a query for reserved leases that are stored outside of the table meta. WriteReservations stores the
+	// reserved leases. If the list in the table meta must change, metaChanged is true and metaText is the new
+	// list. Both are called inside a transaction, or while the writer loads its cache.
 	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
 	WriteReservations(t *Tx) (metaText string, metaChanged bool, err error)
-	// OnCommit is called by the writer after each commit; metaChanged reports whether the row of meta changed.
+	// OnCommit is called after each commit. metaChanged reports whether the commit changed the row of the
+	// table meta.
 	OnCommit(metaChanged bool)
-	// RefusalError returns the error for callers whose request fails because the disk is full or the database is
-	// busy. The writer calls it.
+	// RefusalError returns the error for callers whose requests fail because the disk is full or the database
+	// is busy.
 	RefusalError(kind database.ErrorKind, err error) error
-	// MayBlameOtherStatement reports whether an earlier statement of the transaction may have caused an error
-	// that the failed statement has returned. The writer calls it after it has rolled back the transaction.
+	// MayBlameOtherStatement reports whether err, which a statement has returned, may have been caused by an
+	// earlier statement of the transaction. It is called after the transaction was rolled back.
 	MayBlameOtherStatement(err error) bool
-	// OnFailure is called by the writer once, when the engine has failed.
+	// OnFailure is called once, when the engine has failed and can no longer be used.
 	OnFailure()
 	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
 	// returns its error.
@@ -48,47 +49,51 @@ type Backend interface {
 const ReadTimeout = 2 * time.Second
 
 // DiskSpace provides what differs between the databases in the use of disk space. Any goroutine may call
-// DatabaseBytes and OnSpaceFreed. Only the writer calls the other methods.
+// DatabaseBytes and OnSpaceFreed. Only the writer, the goroutine that has the right to write, calls the other
+// methods.
 type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64
-	// CheckSpace returns an error while there is no disk space for new jobs. The caller of the request gets
-	// this error. MaintainReserve creates the reserve if it is missing. The reserve is disk space that is kept
-	// free for running jobs. Both are called inside a transaction.
+	// CheckSpace returns an error if there is no disk space for new jobs. The caller that wants to enqueue
+	// jobs gets this error. MaintainReserve creates the reserve, which is disk space that is kept free for
+	// running jobs, if it is missing. Both are called inside a transaction.
 	CheckSpace() error
 	MaintainReserve()
-	// ReleaseReserve releases disk space from the reserve, and reports whether it has released any. If
-	// wholeReserve is false, the last part of the reserve remains, for operations that free space.
+	// ReleaseReserve frees disk space of the reserve, and reports whether it has freed any. If wholeReserve
+	// is false, it keeps the last part of the reserve for operations that remove data.
 	ReleaseReserve(wholeReserve bool) bool
 	// OnSpaceFreed is called after jobs or outputs were removed.
 	OnSpaceFreed()
 }
 
-// SharedDatabase provides what the engine needs only of a database that several nodes share. The writer calls
-// its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
-// next. Each call may take a round trip to the server, so the engine does not make one call per job.
+// SharedDatabase provides what the engine needs of a database that several nodes share. The writer calls its
+// methods inside a transaction. After an error, the transaction is rolled back, and the kind of the error
+// decides what happens next. A call may take a round trip to the server, so the engine makes no separate call
+// for each job.
 type SharedDatabase interface {
-	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. If readNow is
-	// true, it also reads the rows immediately, because later statements would delay them.
+	// StartLaneQuery sends a query for the next jobs of a lane before the rows are needed. (A lane holds the
+	// jobs of one queue and user that need the same locks and other limits.) If readNow is true, it also
+	// reads the rows immediately, because later statements would delay them.
 	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (EarlyRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip. For each element of starts, it returns
-	// the columns records.WholeColumns of up to jobsPerLane jobs, and the readahead.Head of the job after these.
+	// ReadLanes reads the next jobs of several lanes in one round trip. For each element of starts, it
+	// returns up to jobsPerLane jobs with the columns records.WholeColumns, and the position of the job after
+	// these.
 	ReadLanes(t *Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
-	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes the first lanesPerUser lanes
-	// of each user to the callback. It skips lanes whose ids are in closedLaneIDs. If uids is nil,
-	// it reads the lanes of all users.
+	// ReadOpenLanes reads, in one query, the lanes of a queue whose jobs need locks or other limits and can
+	// start now. It passes the first lanesPerUser lanes of each user to the callback, and skips the lanes in
+	// closedLaneIDs. If uids is nil, it reads the lanes of all users.
 	ReadOpenLanes(t *Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
 		visitLane func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
-	// StoreDelta stores the cache delta of the commit with the given number, for the other nodes. An empty delta
-	// makes them reload.
+	// StoreDelta stores, for the other nodes, the changes that a commit made to the cached data. commit is
+	// the number of the commit. An empty delta makes the other nodes read their caches again from the tables.
 	StoreDelta(t *Tx, commit int64, delta []byte) error
-	// A submission is a job that a client has written to the database. EnqueueSubmission calls enqueue for it, and
-	// deletes the submission. If the submission no longer exists, another service has enqueued it, and
+	// A submission is a job that a client has written to the database itself. EnqueueSubmission calls enqueue
+	// for it and deletes the submission. If another node has already enqueued the submission,
 	// EnqueueSubmission reports a duplicate.
 	EnqueueSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
-	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own files, and those of
-	// nodes that are no longer members.
+	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own, and those of
+	// nodes that were removed.
 	OwnDeletableOutputs(t *Tx, limit int) (refs []string, err error)
 }

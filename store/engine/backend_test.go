@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Store is an engine on an SQLite file, for the tests of the engine. Unlike sqlite.Store, it does not check
-// its files, and never runs out of disk space.
+// Store is an engine on an SQLite file, for the tests in this package. Unlike sqlite.Store, it does not check
+// its files, and it does not watch the disk space.
 type Store struct {
 	*Engine
 	conn        *sqlitedb.Conn // the writer's connection
@@ -32,7 +32,7 @@ type Store struct {
 // Options are the parameters of Open.
 type Options struct {
 	Dir       string
-	RankOrder queue.Order // the settings from which ranks are computed
+	RankOrder queue.Order // from which the ranks of jobs are computed
 	Log       *slog.Logger
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// addJobsThatCannotStart fills a store with about 990*scale jobs that cannot start. Some need a lock that
-// another job holds, or a rate limit that is used up. Others need different free locks, but their user has
-// reached the quota. The rest are in a paused queue, or wait for a job that has not ended.
+// addJobsThatCannotStart fills a store with about 990*scale jobs that cannot start. Some of them need a lock
+// that another job holds, or a rate limit that is used up. Some need free locks, but their user already has
+// the maximum number of running jobs. Some are in a paused queue. The others wait for a job that has not
+// ended.
 func addJobsThatCannotStart(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
@@ -90,7 +91,7 @@ func addJobsThatCannotStart(t testing.TB, s *Store, scale int) {
 	}
 }
 
-// runBlocks enqueues, claims and settles n blocks of 8 jobs of another user.
+// runBlocks n times enqueues, claims and ends 8 jobs of another user.
 func runBlocks(t testing.TB, s *Store, n int) {
 	for range n {
 		drafts := make([]queue.Job, 8)
@@ -114,10 +115,10 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// The cost of a user's claims does not depend on how many jobs of other users cannot start, whatever the reason.
+// However many jobs of other users cannot start, and for whatever reason, a user's claims cost the same.
 func TestJobsThatCannotStartCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
-		runBlocks(t, s, 20) // prepares the statements
+		runBlocks(t, s, 20) // execute all statements once, so that they are prepared
 		all := func() (n int64) {
 			inTransaction(t, s, func() error {
 				for q := range s.conn.Stmts {
@@ -135,15 +136,15 @@ func TestJobsThatCannotStartCostNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	addJobsThatCannotStart(t, s, 10)
 	without, with := statements(empty), statements(s)
-	// Allow for one more statement per ended job, which checks for dependants, and for the statements that
-	// begin a new minute of statistics.
+	// Allow one more statement per ended job, which finds the jobs that depend on it, and the statements at
+	// the beginning of a new minute of statistics.
 	if with > without+100*8+50 {
 		t.Errorf("%d statements with 9,900 jobs that cannot start, %d without them", with, without)
 	}
 	expectNoFaults(t, s, "at the end")
 }
 
-// addJobsOverQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
+// addJobsOverQuota fills a store with n jobs of a user with the maximum number of leased jobs.
 func addJobsOverQuota(t testing.TB, s *Store, n int) {
 	if err := s.SetMaxRunningPerUser(t.Context(), 8); err != nil {
 		t.Fatal(err)
@@ -162,8 +163,9 @@ func addJobsOverQuota(t testing.TB, s *Store, n int) {
 	}
 }
 
-// BenchmarkJobsThatCannotStart measures how long a block of 8 jobs takes in three stores. One is empty, one has
-// 990,000 jobs that cannot start, and in one a million jobs of another user wait for that user's quota.
+// BenchmarkJobsThatCannotStart measures how long it takes to enqueue, claim and end 8 jobs. It does so in an
+// empty store, in a store with 990,000 jobs that cannot start, and in a store with a million jobs of a user
+// with the maximum number of running jobs.
 func BenchmarkJobsThatCannotStart(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -185,7 +187,7 @@ func BenchmarkJobsThatCannotStart(b *testing.B) {
 }
 
 // BenchmarkDependants measures how long the enqueues of one client take: alone, and while the engine decides
-// what happens to 100,000 dependants of a job of another client.
+// which of 100,000 jobs that depend on another client's job may run.
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {

@@ -17,9 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// batch is a large batch whose jobs are not all in the queue yet. The client sends it in several requests.
-// Each request is stored as one frame, which holds some of the jobs.
-// See docs/decisions/0009.
+// batch is a batch whose jobs are not all in the queue yet. The client sends the batch in several requests.
+// The jobs of each request are stored together, as one frame. See docs/decisions/0009.
 type batch struct {
 	number         int64
 	uid            int
@@ -28,10 +27,10 @@ type batch struct {
 	node           int64            // number of the node that receives the frames
 	jobCount       int64            // number of jobs that are not in the queue yet
 	chosenIDCount  int64            // number of these jobs whose id the user chose; counted since the engine was opened
-	jobBytes       int64            // size of the jobs in frames, in bytes
+	jobBytes       int64            // size in bytes of the jobs that are not in the queue yet
 	jobsPerQueue   map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
 	isCommitted    bool
-	isBeingRemoved bool // the batch is being removed, one frame per step
+	isBeingRemoved bool // the batch is being removed, one frame per transaction
 }
 
 // acceptsFrames reports whether a batch accepts frames: it is neither committed nor being removed.
@@ -50,8 +49,8 @@ func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 		func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
-// setBatch changes the cached data of the batch with this number, and of its user. If b.number is 0, it
-// removes the batch from the cache.
+// setBatch sets the cached data of the batch with this number, and updates the totals of the batch's user. If
+// b.number is 0, setBatch removes the batch from the cache.
 func (t *Tx) setBatch(batchNumber int64, b batch) {
 	t.requireReload()
 	m := &t.engine.mem
@@ -104,8 +103,8 @@ func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
 	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
-// stageFrame stores the drafts of a request as the next frame of its batch. It begins the batch if necessary.
-// texts holds the encoded texts of the drafts.
+// stageFrame stores the drafts of a request as the next frame of its batch. If the batch does not exist,
+// stageFrame creates it. texts holds the encoded texts of the drafts.
 func (t *Tx) stageFrame(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.engine.mem
 	b, open := m.findOpenBatch(r.UID, r.Batch)
@@ -159,8 +158,8 @@ func (t *Tx) stageFrame(r store.Request, texts []records.Texts) (receipt store.R
 	return receipt, nil
 }
 
-// admitFrame returns an error if a request may not add its jobs to a batch. chosenIDs is the number of these jobs
-// whose ids the user chose.
+// admitFrame returns an error if the jobs of a request may not be added to a batch. chosenIDs is the number
+// of these jobs whose ids the user chose.
 func (t *Tx) admitFrame(r *store.Request, texts []records.Texts, b *batch, chosenIDs int64) error {
 	u := t.engine.mem.users[r.UID]
 	switch {
@@ -203,20 +202,20 @@ func (t *Tx) addFrame(batchNumber int64, drafts []queue.Job, texts []records.Tex
 		records.TotalSize(drafts, texts), frame)
 }
 
-// isDiscarded reports whether the request continues a batch that was discarded. Without this check, the service
-// would begin a new batch of the same name, and commit it without the earlier frames.
+// isDiscarded reports whether the request continues a batch that was discarded. Without this check, the
+// request would begin a new batch of the same name, which could be committed without the earlier frames.
 func (t *Tx) isDiscarded(r store.Request) bool {
 	return t.queryInt(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
 
-// auditBatch records an event about an uncommitted batch, because the jobs of such a batch have no events yet.
+// auditBatch records an event about an uncommitted batch. The jobs of such a batch have no events yet.
 func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
 	target := store.BatchAuditTarget(b.name, action, jobs)
 	t.recordEvent(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
-// commitBatch commits a batch. The drafts of r form its last frame. From then on, its jobs count as jobs of
-// the queue, and ApplyBatch moves them there.
+// commitBatch commits a batch. If r contains drafts, they are its last frame. From now on, the jobs of the
+// batch count as jobs of the queue, and ApplyBatch moves them there.
 func (t *Tx) commitBatch(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.engine.mem
 	b, _ := m.findOpenBatch(r.UID, r.Batch)
@@ -253,7 +252,7 @@ func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, 
 // frames.
 func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.engine.space.CheckSpace(); err != nil {
-		return true, err // do not fill the disk: its reserve is for running jobs
+		return true, err // do not fill the disk, because its reserve is for running jobs
 	}
 	f, found := t.firstFrame(b.number)
 	if !found {
@@ -268,7 +267,7 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 		if err := t.rules.Insert(&j.Draft, i, b.uid, j.Seq, cmp.Or(j.ID, strconv.FormatInt(j.Seq, 10))); err != nil {
 			return false, err
 		}
-		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
+		if b.uid < 0 { // the batch's owner lost the uid after the batch was committed
 			stored, err := t.Job(j.Seq, rules.ReadSummary)
 			if err == nil {
 				err = t.rules.Disown(&stored, b.uid)
@@ -307,15 +306,15 @@ func (e *Engine) readBatches(queries *database.QueryBatch) {
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// finishBatches finishes the batches that were committed before the engine was opened, and discards uncommitted
-// ones. A full disk ends it early, without an error.
+// finishBatches moves the batches that were committed before the engine was opened into the queue, and
+// discards uncommitted ones. If the disk is full, it stops without an error.
 func (e *Engine) finishBatches(ctx context.Context) error {
 	for {
 		more, err := doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
 			return t.continueBatches(e.acceptsFramesHere)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
-			return nil // upkeep continues later; until then, the stored jobs can run
+			return nil // the periodic upkeep continues later; until then, the jobs in the queue can run
 		}
 		if err != nil || !more {
 			return err
@@ -323,14 +322,14 @@ func (e *Engine) finishBatches(ctx context.Context) error {
 	}
 }
 
-// chosenIDsSQL returns a statement that reads the ids that users have chosen and that meet a condition, such as
-// the result of InWordsSQL. Jobs whose id is their seq are left out.
+// chosenIDsSQL returns a query for the ids of jobs that meet a condition, such as the result of InWordsSQL.
+// It leaves out jobs whose id is their number.
 func chosenIDsSQL(condition string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + condition + ` AND id <> CAST(seq AS TEXT)`
 }
 
-// takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
-// the inbox.
+// takenIDs reports which of the ids already belong to jobs: in the queue, in a batch, or submitted with the
+// SQL function.
 func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	m := &t.engine.mem
 	taken := map[string]bool{}
@@ -368,7 +367,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		if seq == 0 || taken[id] || seq >= m.nextSeq {
 			continue
 		}
-		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
+		// The id may be the number of a job in a frame. No two frames contain the same number.
 		taken[id] = seq <= t.queryInt(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 	}

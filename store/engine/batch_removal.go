@@ -23,11 +23,11 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	if err != nil || batchNumber == 0 {
 		return err
 	}
-	return e.finishRemoval(ctx, batchNumber) // the batch's ids must be free when AbortBatch returns
+	return e.finishRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
 }
 
-// finishRemoval removes the frames of a batch that is marked for removal. Promote may remove the batch at the same
-// time, and a new batch may then get the same number. The frames of that batch stay.
+// finishRemoval removes the frames of a batch that is marked for removal. If Promote removes the batch at the
+// same time, a new batch may get the same number. finishRemoval keeps the frames of that new batch.
 func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
@@ -38,8 +38,8 @@ func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err erro
 	return err
 }
 
-// discardBatch drops a batch whose client may still be sending. The batch's name is kept, so that later frames
-// are rejected.
+// discardBatch removes a batch whose client may still send frames. It keeps the batch's name, so that later
+// frames are rejected.
 func (t *Tx) discardBatch(b batch) {
 	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
 	t.markBatchRemoved(b)
@@ -54,8 +54,8 @@ func (t *Tx) markBatchRemoved(b batch) {
 	t.WakeAt(t.startTime)
 }
 
-// removeNextFrame removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
-// removes the batch. It reports whether there is more to remove.
+// removeNextFrame removes the first frame of a batch and frees the ids of the frame's jobs. If no frame is
+// left, it removes the batch. more is true if there is more to remove.
 func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
 	f, found := t.firstFrame(batchNumber)
 	if !found {
@@ -69,8 +69,8 @@ func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
 	return true
 }
 
-// removeEmptyBatch removes a batch that has no frames. It also removes the ids of a damaged frame that was
-// detached from the batch, because they could not be read from the frame.
+// removeEmptyBatch removes a batch that has no more frames. If a damaged frame was detached from the batch,
+// the ids of its jobs could not be read from the frame, so removeEmptyBatch frees all ids of the batch.
 func (t *Tx) removeEmptyBatch(batchNumber int64) {
 	if detached := t.queryInt(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -batchNumber); detached != 0 {
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
@@ -79,8 +79,8 @@ func (t *Tx) removeEmptyBatch(batchNumber int64) {
 	t.Exec(`DELETE FROM batches WHERE n = ?`, batchNumber)
 }
 
-// tidyBatches does one step of the periodic cleanup of batches. It discards batches whose clients have stopped
-// sending. It reports whether there is more to do.
+// tidyBatches does one step of the periodic cleanup of batches, which discards a batch if its client has
+// stopped sending. more is true if there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
 	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
 	return t.continueBatches(func(b *batch) bool {
@@ -88,10 +88,9 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 	})
 }
 
-// continueBatches does one step: it drops a batch for which isAbandoned returns true, removes a frame of a
-// dropped batch, or moves a frame of a committed batch into the queue. It reports whether there is more to do.
-// While the disk is full, it moves no frame: the jobs that are in the queue can run, and the next upkeep tries
-// again.
+// continueBatches does one step of work on batches: it discards a batch for which isAbandoned returns true,
+// removes a frame of a discarded batch, or moves a frame of a committed batch into the queue. more is true if
+// there is more to do. While the disk is full, it moves no frame; the next upkeep tries again.
 func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
 	m := &t.engine.mem
 	if b, found := m.firstBatch(isAbandoned); found {

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A disk that fills up while a committed batch is moved into the queue does not prevent opening. The rest of
-// the batch is moved later.
+// The store can be opened even if the disk is full and a committed batch is not yet completely in the queue.
+// The rest of the batch is moved later.
 func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageJobs(t, s, "a", 1000, false)
@@ -40,9 +40,9 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	}
 }
 
-// If Promote removes an aborted batch before AbortBatch does, a new batch gets the aborted batch's number. All jobs
-// of the new batch are kept.
-func TestAbortKeepsANewBatchWithTheSameNumber(t *testing.T) {
+// If Promote removes an aborted batch before AbortBatch does, a new batch may get the same number. AbortBatch
+// then removes no job of the new batch.
+func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageJobs(t, s, "aborted", 3, false)
 	number := int64(0)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// The cost of BestWaitingPriority does not depend on the number of jobs, queues and locks of the user or of
-// others. For a user without waiting jobs, it reads nothing.
+// BestWaitingPriority reads the same number of rows, however many jobs, queues and locks the user and other
+// users have. For a user without waiting jobs, it reads nothing.
 func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	const some, many = 1000, 10_000
 	s := openStore(t, t.TempDir())
@@ -53,7 +53,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	if took := read(own, 6); took > few+few/5 {
 		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
 	}
-	for _, seq := range enqueueFor(t, s, idle, 3) { // these jobs wait, but are not runnable
+	for _, seq := range enqueueFor(t, s, idle, 3) { // these jobs are held, so they cannot start
 		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
 			t.Fatal(err)
 		}
@@ -63,8 +63,9 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 }
 
-// If the user has more lanes than the search reads, BestWaitingPriority returns an upper bound. This holds even
-// if the heads stored for the lanes are better than all their jobs.
+// BestWaitingPriority reads only a limited number of lanes (a lane holds the jobs of one queue and user that
+// need the same locks). If the user has more lanes, the result is an upper bound. This holds even if the
+// stored best ranks of the lanes are better than those of all their jobs.
 func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
 		for _, c := range []struct {

@@ -20,16 +20,17 @@ import (
 
 // This file keeps the caches of several nodes consistent.
 //
-// Every node, which is one of the services that share the database, caches counts, users, queues, lane heads,
-// leases and the statistics of the current minute. A transaction that changes any of these stores a cache delta
-// in the table changes. A node that takes the writer lock first applies the deltas that it has missed. If a
-// delta is missing, too large or of another version, the node reloads its caches from the tables.
+// Each node is one of the services that share the database. It caches counts, users, queues, leases, the
+// statistics of the current minute, and the first job of each lane. (A lane holds the jobs of one queue and
+// user that need the same locks and other limits.) A transaction that changes any of these stores a cache
+// delta in the table changes. A node that takes the writer lock first applies the deltas that it has missed.
+// If a delta is missing, too large or of another version, the node reloads its caches from the tables.
 //
-// A delta holds the values after the transaction, not the operations that led to them, so the order of its
-// parts does not matter. See docs/decisions/0027.
+// A delta holds the values after the transaction, not the operations that led to them, so its parts can be
+// applied in any order. See docs/decisions/0027.
 
-// cacheDelta holds the changes that one transaction made to the state that every node caches. A field without a
-// comment holds the new value of the field in the struct memory that has the same or a similar name.
+// cacheDelta holds the changes that one transaction made to the data that every node caches. A field without
+// a comment holds the new value of the field with the same or a similar name in the struct memory.
 type cacheDelta struct {
 	Version       int                        `json:"b"` // deltaVersion of the node that wrote the delta
 	NextSeq       int64                      `json:"s"`
@@ -54,7 +55,8 @@ type cacheDelta struct {
 	statistics.Delta
 }
 
-// deltaUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
+// deltaUser holds the counts of one user. The number of leased jobs is missing, because each node counts the
+// leases itself.
 type deltaUser struct {
 	UID         int   `json:"u"`
 	Waiting     int64 `json:"w"`
@@ -71,7 +73,8 @@ type deltaQueue struct {
 	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }
 
-// deltaLane holds the new state of a lane without demands, or records that the lane was removed.
+// deltaLane holds the new state of a lane (the waiting jobs of one queue and user) whose jobs need no lock or
+// other limit, or records that the lane was removed.
 type deltaLane struct {
 	ID    int64          `json:"i,omitempty"` // 0 if the lane was removed
 	Queue string         `json:"q"`
@@ -94,8 +97,8 @@ type deltaLeases struct {
 	Fences  []int64      `json:"f"`
 }
 
-// pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is
-// active.
+// pendingDelta collects what is needed to build the cache delta of a transaction. It is nil if no other node
+// is active.
 type pendingDelta struct {
 	mustReload   bool                          // a change that no delta can express: the other nodes must reload
 	lanes        []lanes.Name                  // lanes without demands that have changed
@@ -110,7 +113,8 @@ func (t *Tx) requireReload() {
 	}
 }
 
-// addLaneToDelta notes that a lane without demands has changed.
+// addLaneToDelta records in the cache delta that a lane has changed. The jobs of the lane need no lock or
+// other limit.
 func (t *Tx) addLaneToDelta(l *rules.Lane) {
 	if t.delta != nil {
 		t.delta.lanes = append(t.delta.lanes, lanes.NameOf(l))
@@ -124,19 +128,20 @@ func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 	}
 }
 
-// addStaleUserToDelta makes the other nodes read a user's open lanes with demands in a queue again.
+// addStaleUserToDelta makes the other nodes read the lanes of one user in a queue again: those whose jobs
+// need locks or other limits.
 func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	if t.addQueueToDelta(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
 }
 
-// deltaVersion is the version of the format of cache deltas. A node that does not know the version reloads its
-// caches. Several versions may be in use while nodes are upgraded one by one.
+// deltaVersion is the version of the format of cache deltas. A node that gets another version reloads its
+// caches. While nodes are upgraded one by one, several versions may be in use.
 const deltaVersion = 5
 
-// maxForeignNotices limits the jobs, and the users, whose watchers are notified separately of changes by other
-// nodes. If more have changed, all watchers are notified once.
+// maxForeignNotices limits for how many changed jobs, and for how many users, watchers are notified
+// individually of the changes of other nodes. If there are more, all watchers are notified once.
 const maxForeignNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
@@ -217,7 +222,7 @@ func (d *cacheDelta) addLeases(t *Tx) {
 	}
 }
 
-// leaseGroupKey holds the values that leases must share so that one deltaLeases can hold them.
+// leaseGroupKey holds the values that all leases in one deltaLeases share.
 type leaseGroupKey struct {
 	lane, node int64
 	running    bool
@@ -267,7 +272,8 @@ func (t *Tx) applyDelta(commits int64, deltaJSON []byte) error {
 	}
 	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
 		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
-		// The other node may have changed a gate, which can affect a lane that is closed for this node alone.
+		// The other node may have freed a lock or resource. Check again the lanes that are closed only for
+		// this node.
 		s.closedHereStale = true
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
@@ -300,8 +306,8 @@ func (e *Engine) applyCounts(delta *cacheDelta) {
 	}
 }
 
-// applyEndedLeases removes leases that another node has ended. It reports whether any of these leases had
-// needs, that is, held units of gates.
+// applyEndedLeases removes leases that another node has ended. It reports whether any of these jobs held a
+// lock, a resource or another limit.
 func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	m := &t.engine.mem
 	for _, seq := range seqs {
@@ -318,9 +324,9 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	return hadNeeds
 }
 
-// watchForeignTimer makes this node check a timer that another node has set. The check takes place
-// foreignTimerGrace after the timer is due, but at most about an hour from now. If the other node has not
-// handled the timer by then, this node does.
+// watchForeignTimer makes this node check a timer that another node has set. It checks foreignTimerGrace
+// after the timer is due, but at the latest in about an hour. If the other node has not acted on the timer by
+// then, this node does.
 func (e *Engine) watchForeignTimer(now, timerAt queue.Millis) {
 	if timerAt == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= timerAt.Add(foreignTimerGrace) {
 		return
@@ -330,11 +336,11 @@ func (e *Engine) watchForeignTimer(now, timerAt queue.Millis) {
 	time.AfterFunc(wait, func() { queue.TrySend(e.promoteHints, struct{}{}) })
 }
 
-// foreignTimerGrace is how long a node has to handle its own timers before another node handles them.
+// foreignTimerGrace is how late a node may act on its own timers. After this time, another node acts on them.
 const foreignTimerGrace = time.Second
 
-// applyLeases adds leases of another node to the cache. A cached lease contains only the fields that other
-// nodes usually need. The method loadFullLease reads the rest.
+// applyLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
+// needed. loadFullLease reads the other fields.
 func (t *Tx) applyLeases(leases *deltaLeases) {
 	m := &t.engine.mem
 	for k, seq := range leases.Seqs {
@@ -352,7 +358,8 @@ func (t *Tx) applyLeases(leases *deltaLeases) {
 	}
 }
 
-// applyLane updates a lane without demands to the state that another node reported.
+// applyLane sets a lane to the state that another node has reported. The jobs of the lane need no lock or
+// other limit.
 func applyLane(ls *lanes.Lanes, newState *deltaLane) {
 	l := ls.PlainLanes[lanes.Name{Queue: newState.Queue, UID: newState.UID}]
 	switch {
@@ -368,14 +375,14 @@ func applyLane(ls *lanes.Lanes, newState *deltaLane) {
 	}
 }
 
-// loadFullLease returns a lease with its job's complete row. The cache holds only part of the row if another
-// node claimed the job.
+// loadFullLease returns a lease with all fields of its job. If another node claimed the job, the cache
+// contains only some of them, so loadFullLease reads the job's row.
 func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil
 	}
-	// Do not read a row that this transaction wrote before it held the writer lock: it is a prediction, not yet
-	// confirmed by the rules.
+	// Do not read a row that this transaction wrote before it held the writer lock, because the rules have
+	// not confirmed this row yet.
 	if t.prewrite.covers(l.Job.Seq) {
 		return l, errPrewrite
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// mirroredNode is the backend of a node that has a second node, the mirror, on the same database. After each
-// transaction of the first node, the second node applies the cache delta, and both caches are compared. The
-// second node makes no changes.
+// mirroredNode is the backend of a node with a second node, the mirror, on the same database. After each
+// transaction of the first node, the mirror applies the cache delta, and the caches of both are compared. The
+// mirror makes no changes itself.
 type mirroredNode struct {
 	Backend
 	*Engine
@@ -41,8 +41,8 @@ func (m *mirroredNode) OnCommit(metaChanged bool) {
 	})
 }
 
-// inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
-// transaction is then undone.
+// inMirror calls f in a transaction of the mirror, which has applied the changes of the first node. The
+// transaction is then rolled back.
 func (m *mirroredNode) inMirror(f func(t *Tx) error) (callErr error) {
 	errUndo := errors.New("looked")
 	m.copyQuota()
@@ -57,8 +57,8 @@ func (m *mirroredNode) inMirror(f func(t *Tx) error) (callErr error) {
 	return callErr
 }
 
-// copyQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
-// setting separately.
+// copyQuota copies the limit of running jobs per user from the first node to the mirror, because each node
+// gets this setting from its service, not from the database.
 func (m *mirroredNode) copyQuota() {
 	o := &m.mirror.mem
 	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
@@ -73,7 +73,7 @@ func (m *mirroredNode) copyQuota() {
 	}
 }
 
-// checkLeases returns an error if the second node's copy of a leased job has outdated values.
+// checkLeases returns an error if the mirror's copy of a leased job has other values than the first node's.
 func (m *mirroredNode) checkLeases(t *Tx) (mismatch error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
@@ -119,7 +119,7 @@ func differences(a, b *memory) (mismatch error) {
 	resources := slices.Sorted(slices.Values(a.gates.ResourceList))
 	same("resources", resources, slices.Sorted(slices.Values(b.gates.ResourceList)))
 	used := map[int64]int{}
-	for gate, n := range a.gates.UsedUnits { // skip resources, because each node counts its own units
+	for gate, n := range a.gates.UsedUnits { // skip resources, because each node counts only the use on that node
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
@@ -140,7 +140,7 @@ func leasesIn(m *memory) map[int64]string {
 // usersIn returns the counts of users in a node's cache, without the counts that nodes do not share.
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
-	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
+	for uid, u := range list { // skip the numbers and bytes of batches, which only the receiving node counts
 		u.chosenIDCount, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
@@ -172,7 +172,8 @@ func queuesIn(m *memory) map[string]string {
 	return list
 }
 
-// lanesIn returns the ids of the lanes. It omits their heads, which each node updates separately.
+// lanesIn returns the ids of the lanes of jobs without demands. It leaves out the position of each lane's
+// first job, which each node updates separately.
 func lanesIn(m *memory) map[lanes.Name]int64 {
 	list := map[lanes.Name]int64{}
 	for name, l := range m.lanes.PlainLanes {
@@ -181,9 +182,9 @@ func lanesIn(m *memory) map[lanes.Name]int64 {
 	return list
 }
 
-// runMirroredWalks compares two nodes of a database in random walks. The callback open returns a function that
-// opens both nodes, each time on the same database. The first node makes all changes. The second node applies
-// them only when it begins a transaction itself.
+// runMirroredWalks executes random operations on one of two nodes with the same database, and compares the
+// caches of both. The second node applies the changes only when it begins a transaction itself. The callback
+// open returns a function that opens both nodes on a database.
 func runMirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
 	runWalks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {

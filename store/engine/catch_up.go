@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// reload reads the writer's memory from the tables again, because another node has changed the tables. It keeps
-// the state that exists only in this node's memory. It fails with errPrewrite if this transaction wrote rows
-// before it held the writer lock, because it would otherwise take these provisional rows for final ones.
+// reload reads the writer's memory again from the tables, because another node has changed them. It keeps the
+// values that exist only in this node's memory. It fails with errPrewrite if this transaction wrote rows
+// before it held the writer lock, because these rows are provisional and must not be read as final ones.
 func (t *Tx) reload() error {
 	if t.prewrite != nil {
 		return errPrewrite
@@ -69,8 +69,9 @@ func (t *Tx) reload() error {
 		nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.anyJob, s.madeJobsReady = *m, true, true
-	// In memory, the head of a lane without demands may have been before the lane's first job. It has now moved
-	// to that job. Lanes with demands that stayed closed behind the old head may have to open.
+	// In memory, the stored position of the first job of a lane may have been before its actual first job;
+	// the reload has corrected it. Other lanes that were closed because of the old position may have to open
+	// now, so check their users' limits again.
 	for gate := range m.lanes.OverQuota {
 		t.rules.MarkGateDirty(gate)
 	}
@@ -79,9 +80,9 @@ func (t *Tx) reload() error {
 }
 
 // CatchUp applies the cache deltas of the commits that this node has missed, up to the commit with the given
-// number. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction
-// for a database with other nodes, and may send the query of the next claim. The backend calls it in BeginTx, once
-// it holds the writer lock.
+// number. If deltas are missing or unreadable, it reloads the caches. It also prepares the transaction for a
+// database with other nodes, and may already send the query for the next claim. The backend calls it in
+// BeginTx, when it holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	if err := t.applyMissedDeltas(commits, deltas); err != nil {
 		return err
@@ -95,7 +96,8 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	return t.prefetchClaim()
 }
 
-// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
+// applyMissedDeltas applies the cache deltas of the missed commits or, if one is missing or unreadable,
+// reloads the caches.
 func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 	s, m := t.engine, &t.engine.mem
 	if commits == m.commits {

@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// claimPrefetch is the query that the claim of a transaction will probably need. The query is sent right after
-// this node gets the writer lock, so that the server finds the jobs while the node records ended attempts.
+// claimPrefetch is the query that the claim in a transaction will probably need. It is sent right after this
+// node gets the writer lock, so that the server finds the jobs while the node records ended attempts.
 //
-// No other node changes anything while this node holds the lock. The transaction's own writes may invalidate
-// the prefetched rows; noteWrite keeps track of them. See docs/decisions/0028.
+// While this node holds the lock, no other node changes anything. But writes of this transaction may
+// invalidate the rows; noteWrite keeps track of this. See docs/decisions/0028.
 type claimPrefetch struct {
 	queryArgs   []any
 	endedLeases map[int64]bool // by seq: jobs whose leases have ended since the query was sent
@@ -25,11 +25,11 @@ type EarlyRows interface {
 	Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error)
 }
 
-// minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
+// minClaimPrefetch is the minimum number of wanted jobs for which sending the query early saves time.
 const minClaimPrefetch = 64
 
-// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends no
-// query if it cannot predict which lane the claim will use.
+// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends
+// nothing if it cannot predict which jobs these are.
 func (t *Tx) prefetchClaim() error {
 	s := t.engine
 	q := s.mem.lanes.Queues[s.lastClaimQueue]
@@ -42,8 +42,8 @@ func (t *Tx) prefetchClaim() error {
 	}
 	e := &claimPrefetch{queryArgs: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
-	// If this transaction still has to write the ended attempts, the server executes these writes only after
-	// the client has read the rows. So read the rows immediately.
+	// Read the rows now if this transaction still has to write ended attempts. Otherwise the server would
+	// execute these writes only after the rows were read.
 	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
 	var err error
 	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.queryArgs, t.wantedJobs, readNow)
@@ -51,8 +51,9 @@ func (t *Tx) prefetchClaim() error {
 	return err
 }
 
-// noteWrite takes note that the transaction writes a job's row. Writing a leased job, or the end of a lease,
-// does not affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
+// noteWrite records that the transaction writes a job's row. A write of a leased job, or the end of its
+// lease, does not affect the rows of waiting jobs that were read early. Any other write may, so those rows
+// are discarded.
 func (t *Tx) noteWrite(j *rules.Job) {
 	switch last := len(t.leaseSeqs) - 1; {
 	case t.claimPrefetch == nil, t.engine.mem.leases[j.Seq] != nil:

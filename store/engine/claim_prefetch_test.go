@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A claim prefetch, the early query of a claim, is sent before the first operation of its transaction. Its rows
-// are discarded if a write of the transaction may have changed them. The end of a leased job does not discard
-// the rows, but the ended job is not leased again.
+// The query for a claim is sent early, before the first operation of the transaction. Its rows are discarded
+// if a write of the transaction may have changed them. The end of a leased job does not discard the rows, but
+// the ended job is not claimed again.
 func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 	server := pgserver.Shared(t)
 	important := engine.Draft(func(j *queue.Job) { j.Priority = 9 })
@@ -24,7 +24,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		ended []int // indexes into the first three jobs, of which the third is leased
 		do    func(t *engine.Tx) error
 		want  []int64
-		taken bool // whether the prefetched rows are used
+		taken bool // whether the rows of the early query are used
 	}{
 		"nothing":   {want: []int64{1, 4}, taken: true},
 		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
@@ -57,7 +57,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			s.SetPrefetchThreshold(1)
 			var got []queue.Job
 			expected, taken := false, false
-			// If ended attempts are written before the lock is held, the prefetched rows are not read
+			// These ends are written before the lock is held. The rows of the early query are then not read
 			// immediately.
 			var ends []store.Settlement
 			if early {

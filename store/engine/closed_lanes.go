@@ -8,9 +8,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// closedLaneSearch identifies a search for lanes with demands that a gate has closed. If perList is set, it
-// finds the best lane of each list; a list holds the lanes of one user in one queue. Otherwise it finds the
-// best lane in one queue: of all users if allUsers is set, or of one user.
+// closedLaneSearch describes a search for lanes that a gate has closed. A lane holds the jobs of one queue
+// and user with the same demands, such as a lock; a gate is the lock or other limit. If perList is set, the
+// search finds the best lane of each list, which holds the lanes of one user in one queue. Otherwise it finds
+// the best lane in one queue, of one user or, if allUsers is set, of all users.
 type closedLaneSearch struct {
 	gate     int64
 	queue    string
@@ -19,7 +20,7 @@ type closedLaneSearch struct {
 	perList  bool
 }
 
-// cacheClosedLanes keeps the result of a search for later calls in this transaction.
+// cacheClosedLanes keeps the result of a search until the end of this transaction.
 func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane) {
 	if t.closedLanes == nil {
 		t.closedLanes = map[closedLaneSearch][]rules.Lane{}
@@ -27,19 +28,20 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane)
 	t.closedLanes[search] = closedLanes
 }
 
-// BestClosedInQueue implements rules.Lanes. It returns the best of the lanes that a gate has closed in a queue.
+// BestClosedInQueue implements rules.Lanes. Of the lanes in a queue that a gate (a lock or other limit) has
+// closed, it returns the one with the best first job.
 func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: queueName, allUsers: true})
 }
 
-// BestClosedInList implements rules.Lanes. It returns the best of the lanes of one user that a gate has closed
-// in one queue.
+// BestClosedInList implements rules.Lanes. Of the lanes of one user in one queue that a gate (a lock or other
+// limit) has closed, it returns the one with the best first job.
 func (t *Tx) BestClosedInList(gate int64, key rules.ClosedListKey) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: key.Queue, uid: key.UID})
 }
 
-// firstClosedLane returns the best lane that matches a search. The search must not have perList set. Lanes
-// without demands are included.
+// firstClosedLane returns the best lane that matches a search in which perList is not set. It also considers
+// lanes whose jobs need no lock or other limit.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gate, t.engine.mem.lanes
 	if gate < 0 {
@@ -66,9 +68,10 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 	return l, found, t.err
 }
 
-// findClosedLanes returns lanes with demands that a gate has closed. closedHereIDs lists the ids of lanes that are
-// closed only for this node. If closedHereIDs is not empty, the result is those of its lanes that are in
-// search.queue. If it is empty, the result is only the best lane that matches the search.
+// findClosedLanes returns lanes that a gate has closed, of jobs with demands such as locks. closedHereIDs
+// lists the ids of lanes that are closed only for this node. If it is not empty, the result contains those of
+// its lanes that are in search.queue. If it is empty, the result contains only the best lane that matches the
+// search.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []rules.Lane {
 	switch {
 	case closedHereIDs != "":
@@ -83,7 +86,7 @@ func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []ru
 		search.gate, search.queue, int64(search.uid))
 }
 
-// uidOfGate returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
+// uidOfGate returns the uid of the user whose limit of running jobs the gate represents; see rules.UserGate.
 func uidOfGate(gate int64) int {
 	if gate%2 != 0 {
 		return int((gate + 1) / 2)
@@ -91,8 +94,9 @@ func uidOfGate(gate int64) int {
 	return int((-gate - 2) / 2)
 }
 
-// EachClosedList implements rules.Lanes. It passes the best lane of every list of lanes that a gate has closed to
-// the callback. It reads all these lanes before the first call, because the callback may change lanes.
+// EachClosedList implements rules.Lanes. A list holds the lanes of one user in one queue that a gate (a lock
+// or other limit) has closed. EachClosedList passes the best lane of each list to the callback. It reads all
+// of them before the first call, because the callback may change lanes.
 func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit func(rules.Lane) (bool, error)) error {
 	ls := t.engine.mem.lanes
 	best := map[rules.ClosedListKey]rules.Lane{}
@@ -116,7 +120,7 @@ func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit fun
 		for _, l := range list {
 			take(l)
 		}
-		if more { // the next call visits the lists after the last one in list
+		if more { // leave the lists after the last one that was read for the next call
 			last := list[len(list)-1].ClosedListKey()
 			maps.DeleteFunc(best, func(list rules.ClosedListKey, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
@@ -129,9 +133,10 @@ func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit fun
 	return t.err
 }
 
-// closedListLanes returns lanes with demands that a gate has closed. closedHereIDs lists the ids of lanes that are
-// closed only for this node. If closedHereIDs is not empty, the result is exactly its lanes. If it is empty, the
-// result is the best lane of each list that comes after afterList. more is true if there may be further lists.
+// closedListLanes returns lanes that a gate has closed, of jobs with demands such as locks. closedHereIDs
+// lists the ids of lanes that are closed only for this node. If it is not empty, the result contains exactly
+// its lanes. If it is empty, the result contains the best lane of each list after afterList. more is true if
+// there may be further lists.
 func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedListKey, closedHereIDs string) (
 	closedLanes []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
@@ -155,10 +160,10 @@ func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedListKey, closedHe
 	return closedLanes, len(closedLanes) == maxListsPerCall && closedHereIDs == ""
 }
 
-// firstLaneOfNextList returns the best lane in the gate's next list after the list with the given key. The zero
-// key comes before all others. One query searches the rest of the previous list's queue, and another one searches
-// later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
-// queue, and read all lanes of the previous list.
+// firstLaneOfNextList returns the best lane of the gate's next list after the given one. (A list holds the
+// lanes of one user in one queue; the zero key comes before all lists.) One query searches the same queue, a
+// second one the later queues. With one condition on the pair (queue, uid), SQLite would use the index only
+// for the queue, and read all lanes of the given list again.
 func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedListKey) (l rules.Lane, found bool) {
 	const condition = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if previous != (rules.ClosedListKey{}) {
@@ -172,5 +177,5 @@ func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedListKey) (l ru
 	return l, found
 }
 
-// maxListsPerCall is the number of lists of one gate that a single call of EachClosedList visits.
+// maxListsPerCall is the maximum number of lists that one call of EachClosedList visits.
 const maxListsPerCall = 250

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// The engine on an SQLite file fulfils the contract of store.Store.
+// The engine on an SQLite file does everything that store.Store promises.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: order})

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// A job whose row is damaged does not stop other jobs. The claim moves it to the state held, and it is
-// shown with the reason. It can be cancelled and removed.
+// A job whose row is damaged does not prevent other jobs from starting. The claim changes it to the state
+// held, and it is shown with the reason. It can be cancelled and removed.
 func TestADamagedJobIsHeld(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	id, seq := holdDamagedJob(t, s)
@@ -58,8 +58,9 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	return r.IDs[0], r.Seqs[0]
 }
 
-// A job whose state does not belong in a lane is removed from the lane. Damage or another program may have put
-// it there. Whether its row can be read or not, it stops neither the claim nor the store.
+// If damage or another program has put a job into a lane (the list of jobs that may start) although its state
+// does not allow that, a claim removes it from the lane. The job stops neither the claim nor the store,
+// whether its row is readable or not.
 func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	for what, harm := range map[string]string{
 		"readable":   `UPDATE jobs SET state = 6 WHERE seq = 1`,

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// reviveParent creates a parent, a child that depends on it, and 300 dependants of the child. It cancels the parent,
-// which cancels all of them. Then it retries and holds the parent. These two transactions also decide edges, so some
-// of the dependants wait again. It returns the seqs of the parent and of the child.
+// reviveParent creates a job (the parent), a job that depends on it (the child), and 300 jobs that depend on
+// the child. It cancels the parent, which cancels all others. Then it retries and holds the parent, so that
+// some of the others wait again. It returns the seqs of the parent and the child.
 func reviveParent(t *testing.T, s *Store) (parentSeq, childSeq int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
@@ -31,8 +31,8 @@ func reviveParent(t *testing.T, s *Store) (parentSeq, childSeq int64) {
 	return parentSeq, childSeq
 }
 
-// processParentNotes calls Promote until the number of notes about ended and restarted parents is at most
-// maxNotes.
+// processParentNotes calls Promote until at most maxNotes notes are left. A note says that a parent has ended
+// or runs again.
 func processParentNotes(t *testing.T, s *Store, maxNotes int64) {
 	t.Helper()
 	for range 100 {
@@ -46,8 +46,8 @@ func processParentNotes(t *testing.T, s *Store, maxNotes int64) {
 	t.Errorf("%d are noted still", queryNumber(t, s, `SELECT count(*) FROM ended`))
 }
 
-// Notes about a parent say that it has ended or runs again. They are processed in order, even if the parent
-// gets another uid between two notes.
+// A note says that a parent (a job that others depend on) has ended or runs again. The notes of a parent are
+// processed in order, even if the parent gets another uid between two of them.
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 1)
@@ -63,8 +63,8 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 	}
 }
 
-// If a parent is cancelled and retried repeatedly, a limited number of notes about it is stored, and the last
-// note decides.
+// If a parent (a job that others depend on) is cancelled and retried many times, the store keeps a limited
+// number of notes about it. The last change decides what happens to the jobs that depend on it.
 func TestRepeatedRetriesStoreFewNotes(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)

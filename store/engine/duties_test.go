@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// duties lists the periodic tasks of upkeep. The store that newStoreWithEndedJobs returns has enough work for one step
-// of each task.
+// duties lists the periodic tasks of the service's upkeep. In the store that newStoreWithEndedJobs returns,
+// each task has enough work for one step.
 var duties = []struct {
 	name string
 	do   func(t *testing.T, s *Store) error
@@ -106,8 +106,8 @@ var duties = []struct {
 	}},
 }
 
-// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If halvesToRemove is 1, half of
-// the jobs are to be removed, which takes several steps. If it is 0, none are to be removed.
+// newTrimJobsDuty returns a task that executes one step of TrimJobs for a queue. With halvesToRemove 1, half
+// of the jobs are to be removed, which takes several steps. With 0, none are.
 func newTrimJobsDuty(queueName string, halvesToRemove int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().UnderGeneralRetention()
@@ -127,9 +127,9 @@ func errorUnlessEqual[T comparable](got, want T) error {
 	return nil
 }
 
-// Users in the store that newStoreWithEndedJobs returns. The user userWithManyAttempts has one job, which waits
-// for its next attempt. The job has had n attempts, and the newest ten of them have outputs. The user
-// userWithInputs has n jobs. Each has an input that may be removed, and no output.
+// These users exist in the store that newStoreWithEndedJobs returns. userWithManyAttempts has one job that
+// has had n attempts, the newest ten of them with output, and waits for its next attempt. userWithInputs has
+// n jobs without output, each with an input that may be removed.
 const (
 	userWithManyAttempts = 8
 	userWithInputs       = 9
@@ -189,8 +189,8 @@ func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	return openStore(t, dir)
 }
 
-// countSteps returns how many steps of SQLite's virtual machine the store has executed since the last call. A
-// step reads at most one row.
+// countSteps returns how many instructions SQLite's virtual machine has executed for the store since the last
+// call. One instruction reads at most one row.
 func countSteps(t *testing.T, s *Store) (n int64) {
 	t.Helper()
 	of := func(c *sqlitedb.Conn) {
@@ -211,7 +211,7 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 	return n
 }
 
-// A step of a periodic task reads the same number of rows however much is stored. `make duties` runs this
+// One step of a periodic task reads the same number of rows, however much is stored. `make duties` runs this
 // test with a million jobs.
 func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")

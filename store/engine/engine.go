@@ -26,9 +26,9 @@ import (
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
-// Engine keeps jobs in the tables of a database. Only one goroutine at a time writes: it has taken the token
-// from writerToken, and is called the writer below. It commits the operations of all waiting callers together,
-// one group per transaction. See docs/decisions/0013.
+// Engine keeps jobs in the tables of a database. Only one goroutine at a time writes: the one that has taken
+// the token from writerToken. It is called the writer below. It executes the operations of all waiting
+// callers as one group, in one transaction. See docs/decisions/0013.
 type Engine struct {
 	backend Backend             // what differs between SQLite and PostgreSQL
 	space   DiskSpace           // the disk space of the database
@@ -41,21 +41,21 @@ type Engine struct {
 	writesStopped  bool          // no more writes are allowed; used by the writer only
 	readOnly       bool          // the engine is read-only and has no writer
 	broken         chan struct{} // closed when the engine has failed
-	promoteHints   chan struct{} // receives a hint when something is due earlier than the last Promote reported
+	promoteHints   chan struct{} // gets a value when something is due earlier than the last Promote reported
 	watchers       store.Watchers
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng *rand.Rand // source of random numbers; used by the writer only
 	mem memory     // the writer's cache of the database; used by the writer only
-	// gateRechecks lists the gates that the rules must check again. A rollback removes no gate from the list.
-	// Only the writer uses it.
+	// gateRechecks lists the gates (locks and other limits) for which the rules must check again which jobs
+	// can start. A rollback removes no gate from the list. Only the writer uses it.
 	gateRechecks rules.RecheckState
 
 	*reads.Reads
 	thresholds
 	identity
-	// commitStart is when the current transaction, or work between transactions, started. It is nil if neither
-	// is in progress.
+	// commitStart is the time when the current transaction, or the current work between transactions,
+	// started. It is nil if the writer is idle.
 	commitStart atomic.Pointer[time.Time]
 	txCarryover
 	statisticsCaches
@@ -75,17 +75,17 @@ type identity struct {
 
 // thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
-	// maxEmptyLanes is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
-	// keeping it.
+	// maxEmptyLanes is the number of lanes without jobs that are kept for later jobs, because creating a lane
+	// costs more than keeping it. (A lane holds the jobs of one queue and user with the same demands.)
 	maxEmptyLanes     int64
 	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
-// txCarryover holds what one transaction finds out and later ones use. Only the writer uses it.
+// txCarryover holds values that later transactions use. Only the writer uses it.
 type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
 	typicalJobBytes int    // moving average of the sizes of claimed jobs, in bytes
-	prewriteFailed  bool   // the last transaction ended with errPrewrite
+	prewriteFailed  bool   // the last transaction failed because of rows that were written before the lock was held
 }
 
 // statisticsCaches holds cached statistics of attempts and run times.
@@ -94,18 +94,18 @@ type statisticsCaches struct {
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
-// foreignWork holds what this node must still do because other nodes have changed the database. Only the writer
-// uses it.
+// foreignWork holds what this node must do after changes by other nodes. Only the writer uses it.
 type foreignWork struct {
-	// madeJobsReady reports that another node's changes may have made jobs runnable, and that no claim has
-	// followed yet.
+	// madeJobsReady reports that changes by other nodes may have made jobs ready to start, and that there was
+	// no claim after that.
 	madeJobsReady bool
-	// closedHereStale reports that the lanes that are closed for this node alone must be checked again.
+	// closedHereStale reports that some jobs that only this node could not start may be able to start now, so
+	// their lanes must be checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.Millis // time of the last check of these lanes, by recheckClosedHereIfStale
-	// foreignTimerAt is the time at which this node checks for timers that another node has not handled.
+	// foreignTimerAt is when this node checks for timers of other nodes on which these nodes did not act.
 	foreignTimerAt queue.Millis
-	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet.
+	// foreignChanges lists jobs that other nodes have changed and whose watchers were not notified yet.
 	foreignChanges foreignChanges
 }
 
@@ -136,20 +136,22 @@ type memory struct {
 	dependencies dependencies.State
 	statistics   statistics.Progress
 	users        map[int]user    // by uid: users who have waiting or leased jobs
-	owners       map[int]string  // account names by uid, without former owners
+	owners       map[int]string  // account names by uid; former owners are not included
 	disownments  []disownment    // unfinished moves of jobs to former owners; the slice is replaced, never changed
 	batches      map[int64]batch // batches by number, without discarded ones
 	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
-	// started. On a server, each node usually lists its own reserved leases in its row of the table nodes.
+	// started. In a database on a server, each node normally lists its reserved leases in its own row of the
+	// table nodes.
 	reservedInMeta bool
 }
 
-// nodeMemory is the part of the memory that no table contains. A reload keeps it.
+// nodeMemory is the part of the memory that is not stored in any table. It is kept when the memory is
+// reloaded.
 type nodeMemory struct {
 	nextTimerAt      queue.Millis // the earliest timer as of the last Promote
 	lastPromoteAt    queue.Millis // time when Promote was last called
-	recheckedUpTo    int64        // gates up to this one have been checked again; 0 if all have
-	lastServedTurn   int64        // while weights differ: the turn number of the queue that was served last
+	recheckedUpTo    int64        // gates with lower or equal numbers were checked again; 0 if all were
+	lastServedTurn   int64        // turn number of the last served queue, while weights differ
 	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
 	thisNode         store.Node   // labels, resources and unknown users of this node
 	hooks            store.Hooks  // which hooks are made for jobs, and when; see store.Hooks
@@ -169,7 +171,8 @@ type storedCounts struct {
 	retainedJobs  int64                      // number of jobs that ended while their queue had its own retention
 }
 
-// metaLists are the lists in the row of the table meta. A transaction never changes a list, but replaces it.
+// metaLists holds the lists in the row of the table meta. A transaction replaces a list and never changes it
+// in place.
 type metaLists struct {
 	listedUsers  []int    // users listed in meta.users
 	userList     string   // content of meta.users
@@ -181,8 +184,8 @@ type metaLists struct {
 type rankOrder struct {
 	order   queue.Order
 	ranking rankingProgress
-	// rankedByOrder is the order from which all stored ranks were computed, as formatOrder returns it. It is ""
-	// while ranks are being recomputed.
+	// rankedByOrder is the order with which all stored ranks were computed, as text; see formatOrder. It is
+	// "" while ranks are being computed again.
 	rankedByOrder string
 }
 
@@ -197,7 +200,7 @@ func (e *Engine) Err() error {
 	return e.err
 }
 
-// Close commits the operations that are already waiting, then closes the store.
+// Close commits the operations that already wait, and then closes the store.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	first := !e.closing
@@ -211,8 +214,8 @@ func (e *Engine) Close() error {
 		e.commitNextGroup()
 	}
 	var writeErr error
-	if e.Err() == nil && !e.writesStopped { // after a failure or in read-only mode, nothing may be written
-		// Close without an error if the estimates cannot be written now, because losing them is acceptable.
+	if e.Err() == nil && !e.writesStopped { // do not write after a failure or in read-only mode
+		// Losing the estimates is acceptable, so Close succeeds even if they cannot be written now.
 		writeErr = e.writeEstimates()
 		if k := database.ErrorKindOf(writeErr); k == database.DiskFull || k == database.DatabaseBusy {
 			writeErr = nil
@@ -227,8 +230,8 @@ func (e *Engine) Close() error {
 // Log returns the engine's log.
 func (e *Engine) Log() *slog.Logger { return e.log }
 
-// RunningCommitTime returns the time since the current commit, or work between transactions, started. If neither is in
-// progress, it returns 0. It never blocks, and is safe for concurrent use.
+// RunningCommitTime returns for how long the current commit, or the current work between transactions, has
+// been running. It returns 0 if the writer is idle. It never blocks, and is safe for concurrent use.
 func (e *Engine) RunningCommitTime() time.Duration {
 	start := e.commitStart.Load()
 	if start == nil {
@@ -237,8 +240,9 @@ func (e *Engine) RunningCommitTime() time.Duration {
 	return time.Since(*start)
 }
 
-// StartCopy records that a copy of the database is being made. It returns false if another copy is being made.
-// Until EndCopy, DeletableOutputs lists no files.
+// StartCopy records that a copy of the database is being made, and returns true. It returns false if another
+// copy is in progress. Until EndCopy, DeletableOutputs lists no files, so that no output that the copy refers
+// to is deleted.
 func (e *Engine) StartCopy() bool { return e.copyInProgress.CompareAndSwap(false, true) }
 
 // EndCopy records that the copy is finished.
@@ -247,11 +251,11 @@ func (e *Engine) EndCopy() { e.copyInProgress.Store(false) }
 // CopyInProgress reports whether a copy of the database is being made.
 func (e *Engine) CopyInProgress() bool { return e.copyInProgress.Load() }
 
-// PromoteHints returns a channel that receives a hint when something is due earlier than the last Promote
-// reported.
+// PromoteHints returns a channel that gets a value when something is due earlier than the last call of
+// Promote reported.
 func (e *Engine) PromoteHints() <-chan struct{} { return e.promoteHints }
 
-// Watch returns hints about changes of the given jobs.
+// Watch returns a JobWatch that reports changes of the given jobs.
 func (e *Engine) Watch(seqs []int64) *store.JobWatch { return e.watchers.Watch(seqs) }
 
 // Counts returns the number of jobs in each state, and the size of the database.

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// useEveryGateKind runs jobs that need gates of each kind, until no gate is left.
+// useEveryGateKind runs jobs that need each kind of gate (a lock, a rate or a resource), until the store
+// contains no gate.
 func useEveryGateKind(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
@@ -47,7 +48,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { // mark a user's lanes as stale, like the rollback of a lane's change
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // mark a user's lanes as stale, as the rollback of a change does
 		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
@@ -290,7 +291,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
-	s.History(ctx, first.Seqs[0], 0, 1) // read the history of a job without attempts
+	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
 	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Cutoff: 1})
 	must(err)
 	own := "q"
@@ -356,7 +357,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		must(err)
 	}
 	must(s.SetMaxRunningPerUser(ctx, 1))
-	for uid := range maxListedEntries + 1 { // more users than fit into meta.users
+	for uid := range maxListedEntries + 1 { // more users than the list meta.users can contain
 		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
 		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
 			MaxPendingPerUser: 1000})
@@ -402,7 +403,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		j.DependsOn = []queue.Dependency{{JobSeq: parent,
 			Condition: queue.ParentCompleted}}
 	})
-	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // leaves a note, because the edges are many
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // leaves a note, because the dependants are many
 	for range 2 * rules.MaxParentChanges {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))

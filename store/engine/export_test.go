@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Tests in package engine_test open stores of both backends. This file exports to them the functions that they
-// use from the engine and from the internal tests.
+// Tests in the package engine_test open stores of both backends. This file exports the functions that these
+// tests need from the engine and from the tests in package engine.
 var (
 	Draft                  = draft
 	CompletionOf           = completionOf
@@ -30,7 +30,7 @@ var (
 	EnqueueInTx            = enqueueInTx
 )
 
-// Wrap returns a Store of the internal tests for the engine of any store.
+// Wrap returns a Store, the type that the tests in package engine use, for the engine of any store.
 func Wrap(s *Engine) *Store {
 	conn, _ := s.db.(*sqlitedb.Conn) // nil if the database is on a server
 	return &Store{Engine: s, conn: conn}
@@ -43,29 +43,30 @@ func (e *Engine) SetClock(now func() queue.Millis) { e.now = now }
 
 func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
 
-// DoRemoving carries out an operation that may use the whole disk reserve.
+// DoRemoving executes an operation that may use the whole reserve of disk space.
 func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{priorityClass: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
-// DoExpecting carries out an operation with a forecast: it will record the given ends of attempts and claim the
-// given number of jobs. The operation need not do so.
+// DoExpecting executes an operation with a forecast: it will probably record the given ends of attempts and
+// claim the given number of jobs. The operation need not do so.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{priorityClass: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
 
-// PrewrittenJobs returns the number of job rows that were written before the lock was held and are not confirmed yet.
+// PrewrittenJobs returns the number of rows of jobs that were written before the lock was held and that the
+// rules have not confirmed yet.
 func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 
-// HasPrefetch reports whether a claim query was sent early, and its rows are still usable.
+// HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
 // LanesReadAhead returns the jobs that were read ahead, by lane.
 func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.Lanes() }
 
-// HasWaiter reports whether a claim waits for a runnable job.
+// HasWaiter reports whether a caller of Await waits for a job that can start.
 func (e *Engine) HasWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,11 +82,12 @@ func (e *Engine) HoldCommits() (release func()) {
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// ChecksLanesLater reports whether the lanes that are closed only for this node must be checked again.
+// ChecksLanesLater reports whether the engine must still check again the jobs that only this node could not
+// start.
 func (e *Engine) ChecksLanesLater() bool { return e.closedHereStale }
 
-// CheckForgottenTurns checks that a reload of the caches restores neither forgotten turns of users nor removed
-// queues. The queue with the name "q" must have a rule.
+// CheckForgottenTurns checks that a reload of the caches brings back neither a user's turn that was forgotten
+// nor a queue that was removed. The queue "q" must have a rule.
 func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
 	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
@@ -113,7 +115,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	}
 }
 
-// countingConn counts the statements whose result its caller waits for.
+// countingConn counts the round trips: the statements for whose result the caller waits.
 type countingConn struct {
 	database.Conn
 	roundTrips int
@@ -139,8 +141,9 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 	return c.Conn.QueryNumber(sql, args...)
 }
 
-// CountRefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
-// another node has changed, then those of all users. It returns the numbers of round trips.
+// CountRefreshTrips reads the jobs of the queue "default" that can start again: first those of one user whose
+// jobs another node has changed, then those of all users. It returns the numbers of round trips of both
+// reads.
 func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
 	t.Helper()
 	refresh := func(checkOrMarkStale func(q *lanes.Queue)) (roundTrips int) {
@@ -171,7 +174,7 @@ func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tr
 	return tripsForOne, refresh(e.mem.lanes.MarkStale)
 }
 
-// countOpenUsers returns the number of users with open lanes in a queue.
+// countOpenUsers returns the number of users in a queue who have jobs that can start.
 func countOpenUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
 	ls.Contenders(q, func(*rules.Lane, int64) { n++ })
 	return n

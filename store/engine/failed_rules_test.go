@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// After an error in the rules, a transaction executes no further statement, and nothing of the transaction is stored.
+// After the rules have returned an error, the transaction executes no more statements, and nothing of it is
+// stored.
 func TestNoStatementAfterRulesFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
@@ -36,8 +37,8 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 	}
 }
 
-// An error that rejects an operation rejects only that operation, even if a statement or the rules return it. The other
-// operations of the group are carried out.
+// If an error rejects an operation, only that operation fails, even if the error comes from a statement or
+// from the rules. The other operations of the group are executed.
 func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 	rejection := queue.Errorf(queue.CodeInvalid, "rejected")
 	for name, reject := range map[string]func(*Tx) error{
@@ -82,7 +83,7 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 	}
 }
 
-// A job whose row is lost can end, even if hooks are to be made for it. Its hooks are dropped.
+// A job whose row is lost can end, even if hooks are to be made for it. Its hooks are not made.
 func TestLostJobWithHooksEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	hooks := store.Hooks{Triggers: queue.HookEventsOf(queue.Completed), Owner: "hooks",

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// fixture returns an open store for storetest. e is the store's engine, whose clock advances only on request.
+// fixture returns an open store for the tests of storetest. e is the engine of the store; its clock advances
+// only on request.
 func fixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64

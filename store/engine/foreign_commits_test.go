@@ -2,9 +2,9 @@ package engine
 
 import "math/rand/v2"
 
-// foreignCommitBackend wraps the backend of a server. In about half of the transactions, the node seems to have
-// missed a commit of another node, so it reloads its caches. Other nodes also seem to be active, so the node
-// writes rows before it holds the writer lock.
+// foreignCommitBackend wraps the backend of a server and simulates other nodes. In about half of the
+// transactions, the node seems to have missed a commit of another node, so it reloads its caches. Other nodes
+// seem to be active, so the node writes some rows before it holds the writer lock.
 type foreignCommitBackend struct{ Backend }
 
 func (f foreignCommitBackend) BeginTx(t *Tx) error {
@@ -14,12 +14,12 @@ func (f foreignCommitBackend) BeginTx(t *Tx) error {
 	t.engine.mem.commits--
 	t.engine.SetOtherNodes(1)
 	err := f.Backend.BeginTx(t)
-	t.engine.foreignChanges.anyJob = false // there was no other node's commit, so no job has changed
+	t.engine.foreignChanges.anyJob = false // no other node has really committed, so no job has changed
 	return err
 }
 
-// simulateForeignCommits makes the commits of other nodes appear to a node, as described at
-// foreignCommitBackend. It also makes the node send all its claim queries early.
+// simulateForeignCommits makes a node behave as if other nodes committed too; see foreignCommitBackend. It
+// also makes the node send all its claim queries early.
 func simulateForeignCommits(s *Engine) {
 	s.backend, s.prefetchThreshold = foreignCommitBackend{s.backend}, 1
 }

@@ -5,8 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// frame holds the jobs of one request of a batch.
-// See docs/decisions/0009.
+// frame holds the jobs of one request that sends a part of a batch. See docs/decisions/0009.
 type frame struct {
 	id              int64
 	jobCount        int64
@@ -41,15 +40,15 @@ func (t *Tx) dropFrame(f *frame) {
 }
 
 // detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it.
-// The frame's readable jobs are already in the queue. The batch continues without the unreadable jobs. The
-// column "count" of the frame then holds the number of the unreadable jobs.
+// The readable jobs of the frame are already in the queue, and the batch continues without the unreadable
+// ones. Their number is stored in the column "count" of the frame.
 func (t *Tx) detachFrame(b *batch, f *frame) {
 	t.freeChosenIDs(f)
 	ended, _ := t.ExecCount(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id)
 		FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
-	// The dependants of lost jobs are decided as if these jobs had been removed.
+	// The jobs that depend on a lost job are handled as if that job had been removed.
 	t.engine.mem.dependencies.UndecidedJobs += ended
 	t.WakeAt(t.startTime)
 	lost := max(1, f.jobCount-int64(len(f.jobs)))

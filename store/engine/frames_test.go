@@ -30,7 +30,8 @@ func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	}
 }
 
-// detachDamagedFrame commits a batch with a completely unreadable frame, which is then detached from the batch.
+// detachDamagedFrame commits a batch with one frame, which is completely unreadable. The engine then detaches
+// the frame from the batch.
 func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
 	stageJobs(t, s, "h", 1, true)
@@ -42,8 +43,8 @@ func detachDamagedFrame(t *testing.T, s *Store) {
 	applyBatch(t, s, committed)
 }
 
-// Jobs in a frame are read as they were written. Damaged jobs are left out, and never turn into different
-// jobs.
+// Jobs in a frame (a part of a batch) are read as they were written. Damaged jobs are left out. Damage never
+// changes a job into a different valid job.
 func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	var frame []byte
 	var want []records.StagedJob
@@ -71,7 +72,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: the damage was not detected", bit, at)
 			}
-			next := 0 // index of the first written job that may equal the next job read
+			next := 0 // index in want of the first job that may equal the next job read
 			for _, j := range got {
 				for next < len(want) && !same(j, want[next]) {
 					next++
@@ -93,9 +94,10 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// A damaged frame of a committed batch blocks nothing. The frame's readable jobs get into the queue, the batch
-// continues, and the ids of lost jobs are free. Doctor and the log report the lost jobs, and a restore
-// removes the frame. The same happens while the service runs and when it starts.
+// A damaged frame (a part of a committed batch) blocks nothing. Its readable jobs get into the queue, the
+// rest of the batch too, and the ids of the lost jobs can be used again. Doctor and the log report the lost
+// jobs, and a restore removes the frame. All this also holds if the frame is found at the start of the
+// service.
 func TestDamagedFrameIsDetached(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
@@ -163,7 +165,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 	}
 }
 
-// The number of jobs with ids chosen by the user is limited per user, for all uncommitted batches together.
+// For each user, the number of jobs with ids that the user chose is limited, for all uncommitted batches
+// together.
 func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageJobs(t, s, "a", 2, true)
@@ -196,8 +199,8 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// An enqueue finds unused seqs for its jobs with a bounded number of queries, even if users have chosen many
-// numbers as ids.
+// If users have chosen many numbers as ids of their jobs, an enqueue must skip these numbers. It needs only a
+// limited number of queries for this.
 func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())

@@ -31,7 +31,7 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 // MaxLeasedPerUser implements rules.Settings. It returns how many jobs of one user may be leased; 0 means unlimited.
 func (t *Tx) MaxLeasedPerUser() int { return t.engine.mem.maxLeasedPerUser }
 
-// Node implements rules.Settings. It returns the node that claims, which is this one.
+// Node implements rules.Settings. It returns this node.
 func (t *Tx) Node() *store.Node { return &t.engine.mem.thisNode }
 
 // SetGate sets the rule of a shared lock or rate.
@@ -39,19 +39,20 @@ func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
 }
 
-// Gates lists locks, rates and resources. It runs in the writer, because only the writer's memory holds how
-// many units of each are in use.
+// Gates lists locks, rates and resources. The writer executes it, because only the writer's memory contains
+// how many units of each are in use.
 func (e *Engine) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) ([]store.GateState, error) {
 		return t.gateTables.List(uid, afterGate, t.Node())
 	})
 }
 
-// tidyGates removes gates that no job or lane needs. It reports whether there are more.
+// tidyGates removes locks, rates and resources that no job needs any more. more is true if there are more to
+// remove.
 func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.RemoveUnneeded(moveStep) }
 
-// recheckDueGates rechecks the gates whose opening time has come, which is when a rate limit has room again. It
-// reports whether there are more.
+// recheckDueGates finds rate limits that allow starts again because time has passed, and checks which jobs
+// can start now. more is true if there are more such limits.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
 	if !t.engine.mem.gates.HasGates {
@@ -65,8 +66,8 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when any of these gates may
-// have room again. Each call of Promote rechecks some of them.
+// RecheckClosedLanes starts a recheck of all gates (locks, rates, resources and so on) that keep jobs from
+// starting. It is called when any of them may have room again. Each call of Promote then checks some of them.
 func (t *Tx) RecheckClosedLanes() {
 	if t.engine.mem.gates.HasGates {
 		t.recheckClosedHere()
@@ -75,9 +76,9 @@ func (t *Tx) RecheckClosedLanes() {
 	}
 }
 
-// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
-// may have affected them. It rechecks them at most once per foreignTimerGrace, because a recheck of many queues
-// takes long.
+// recheckClosedHereIfStale checks again the jobs that only this node could not start, if another node's
+// changes may have affected them. It does so at most once per foreignTimerGrace, because a recheck of many
+// queues takes long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.engine
 	if !s.closedHereStale {
@@ -93,14 +94,16 @@ func (t *Tx) recheckClosedHereIfStale() {
 	t.recheckClosedHere()
 }
 
-// recheckClosedHere rechecks every gate that closes a lane for this node alone.
+// recheckClosedHere checks again every limit (such as a resource of this node) that keeps jobs from starting
+// only on this node.
 func (t *Tx) recheckClosedHere() {
 	for _, gate := range t.engine.mem.lanes.ClosedHere {
 		t.rules.MarkGateDirty(gate)
 	}
 }
 
-// continueRecheck continues the recheck that RecheckClosedLanes started. It reports whether there are more gates.
+// continueRecheck continues the recheck that RecheckClosedLanes started. more is true if there are more gates
+// to check.
 func (t *Tx) continueRecheck() (more bool, err error) {
 	m := &t.engine.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {
@@ -117,8 +120,8 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 	return false, t.err
 }
 
-// resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. The rules of gates
-// may have changed while the engine was closed.
+// resumeLanes computes which locks and resources the leased jobs hold, and checks again which waiting jobs
+// can start. The limits may have been changed while the engine was closed.
 func (e *Engine) resumeLanes(ctx context.Context) error {
 	if !e.mem.gates.HasGates {
 		return nil
@@ -129,8 +132,8 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// computeLeaseNeeds computes which gates the leases hold. The argument contains leases whose gates are known, by
-// seq of the job. For these leases, computeLeaseNeeds reuses the known gates.
+// computeLeaseNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
+// knownLeases, by seq of the job, it reuses the gates that are already known.
 func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
 	changed, seqCount := t.reservationsChanged, len(t.leaseSeqs)
 	defer func() { t.reservationsChanged, t.leaseSeqs = changed, t.leaseSeqs[:seqCount] }() // the leases did not change

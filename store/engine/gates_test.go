@@ -38,8 +38,8 @@ func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
 	}
 }
 
-// A gate keeps its rule while an unfinished job names the gate. When no such job is left, the gate is removed.
-// A rate is kept until no start is within its period.
+// The store keeps the limit of a lock or rate while an unfinished job names it. When no such job is left, the
+// limit is removed, but that of a rate only after its period.
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.maxEmptyLanes = 0
@@ -82,7 +82,8 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	wantGates("as one comes back", "k", 1)
 }
 
-// However far the clock is set back, a full rate limit opens after its period, and waiting jobs start.
+// If the clock is set back, however far, a rate limit that is used up allows starts again after its period,
+// and waiting jobs start.
 func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
@@ -109,7 +110,8 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	start("a period later", 2)
 }
 
-// A job does not wait forever for a parent that was lost with a damaged frame of a batch.
+// A parent is a job that another job waits for. If a parent is lost because its part of a batch is damaged,
+// the other job does not wait forever.
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
@@ -133,7 +135,8 @@ func TestParentLostWithItsFrame(t *testing.T) {
 	}
 }
 
-// Making a job depend on every job of a chain reads each job of the chain once, not once per path to it.
+// Jobs can form a chain, in which each depends on the one before. If a new job depends on every job of a
+// chain, the check for cycles reads each job of the chain only once.
 func TestAChainIsWalkedOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const length = 300
@@ -173,7 +176,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	expectNoFaults(t, s, "at the end")
 }
 
-// A job with many dependencies is removed in several transactions.
+// A job that depends on many jobs is removed in several transactions.
 func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const parents = 3000
@@ -185,7 +188,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	}
 	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
-	most() // most returns counts since its last call
+	most() // most counts from its last call on
 	for _, seq := range children {
 		applyChange(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
@@ -199,8 +202,8 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	expectNoFaults(t, s, "at the end")
 }
 
-// Verify reports gates, lane heads and dependencies that contradict the jobs. A restore corrects the counters,
-// so that the jobs can run.
+// Verify reports if the stored data of locks and other limits, of the first waiting jobs, or of dependencies
+// contradicts the jobs. A restore corrects the counters, so that the jobs can run.
 func TestVerifyComparesGatesWithJobs(t *testing.T) {
 	for _, c := range []struct {
 		harmful, want string
@@ -242,8 +245,8 @@ func TestVerifyComparesGatesWithJobs(t *testing.T) {
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// Jobs in many queues wait at a gate. They do not starve a job in one more queue that waits at the same gate.
-// This also holds while jobs run that do not need the gate.
+// Jobs in 900 queues, and one job in a further queue, wait for the same lock or resource. The one job starts
+// after a limited number of turns, even while jobs run that do not need the lock or resource.
 func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
@@ -251,7 +254,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 		many       queue.Demand // demand of the jobs in many queues
 		last       queue.Demand // demand of the job in one more queue
 		want       int
-		withOthers bool // jobs of another user, which do not need the gate, run in every round
+		withOthers bool // in every round, jobs of another user run that need neither
 	}{
 		"lock":     {lockDemand("@k", 1), lockDemand("@k", 1), lockDemand("@k", 1), 9, false},
 		"resource": {resourceDemand("gpu", 1), resourceDemand("gpu", 2), resourceDemand("gpu", 1), 1, true},
@@ -310,7 +313,8 @@ func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
-// Await continues past large expired jobs until it finds a runnable job.
+// Await, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can
+// start.
 func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.Millis(1_000_000)
@@ -349,7 +353,8 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	}
 }
 
-// Damaged demands block only their own job, whether they are still valid JSON or not.
+// A job whose demands (the locks and so on that it needs) are damaged blocks no other job, even if the
+// damaged text is valid JSON.
 func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`,
 		`[{"kind":3,"key":"k","n":1`, `[]`} {
@@ -376,7 +381,8 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	}
 }
 
-// The store does not fail if damage changes the state of a job's row after the row was counted.
+// If damage changes the state in a job's row, the counts of jobs by state are wrong, but the store continues
+// to work.
 func TestMiscountedStateIsTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := enqueueFor(t, s, 1, 1)[0]
@@ -384,13 +390,13 @@ func TestMiscountedStateIsTolerated(t *testing.T) {
 	applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
 }
 
-// If a transaction removes a queue, creates it again and is rolled back, the queue is unchanged.
+// A queue is unchanged after a transaction that has removed it, created it again and was then rolled back.
 func TestForgottenQueueUndone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// This claim finds the lane empty.
+	// This claim finds that the lane has no more jobs.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
@@ -414,7 +420,8 @@ func TestForgottenQueueUndone(t *testing.T) {
 	}
 }
 
-// The dependants of one user's job do not delay those of another user's job, however many there are.
+// However many jobs depend on an ended job of one user, the jobs that depend on another user's ended job do
+// not wait long.
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
@@ -437,7 +444,8 @@ func TestDependantsInTurn(t *testing.T) {
 	}
 }
 
-// Users take turns when dependants are decided: a user with many ended parents does not delay another user.
+// When jobs end, the engine decides which jobs that depend on them may run. Users take turns in this, so a
+// user with many ended jobs does not delay another user.
 func TestUsersDependantsTakeTurns(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const many = 400

@@ -48,11 +48,12 @@ func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
 	return r
 }
 
-// usedDatabases holds the URLs of databases on the shared server that finished tests have used.
+// usedDatabases holds the URLs of databases on the shared server that finished tests have used, so that later
+// tests can use them.
 var usedDatabases = make(chan string, 64)
 
-// emptyDatabase returns a database on the shared server without a queue. It empties a used database, or
-// creates a new one.
+// emptyDatabase returns a database on the shared server that contains no queue. It empties a database that a
+// finished test has used, or creates a new one.
 func emptyDatabase(t *testing.T) (url string) {
 	t.Helper()
 	select {
@@ -65,7 +66,7 @@ func emptyDatabase(t *testing.T) (url string) {
 	return url
 }
 
-// emptyTables resets the tables to their initial contents.
+// emptyTables gives the tables of a database the contents that they have in a new database.
 func emptyTables(t *testing.T, url string) {
 	t.Helper()
 	var script strings.Builder
@@ -75,7 +76,7 @@ func emptyTables(t *testing.T, url string) {
 			continue
 		}
 		switch table := words[2]; table {
-		// Truncate the large tables, because deleted rows would slow down later scans.
+		// Truncate the large tables: deleted rows would slow down the scans of later tests.
 		case "jobs", "attempts", "events", "edges", "lanes", "meta":
 			script.WriteString("TRUNCATE " + table + ";")
 		default:
@@ -104,7 +105,7 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
-// skipUnlessServer skips a slow test if QUEUECTL_SERVER is not set. It returns the shared server.
+// skipUnlessServer skips a slow test if QUEUECTL_SERVER is not set. Otherwise it returns the shared server.
 func skipUnlessServer(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
 		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
@@ -200,8 +201,8 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs of several users, whose uids begin with 1. Each user gets the given number of
-// jobs for each list of demands.
+// enqueueForUsers enqueues jobs of the users with the uids 1 to userCount. Each user gets jobsPerUser jobs
+// for each of the lists of demands (what a job needs to start, such as a lock).
 func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= userCount; uid++ {

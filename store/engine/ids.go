@@ -39,9 +39,9 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	return r, err
 }
 
-// FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0. While a job is still in a
-// frame of a batch, it is found only by an id that the user chose. A hook from the settings is found only if it
-// runs as the given user.
+// FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0 if no job is found. It finds
+// a job of a batch that is not in the queue yet only if the user chose the id. It finds a hook of the
+// settings only if the hook runs as the given user.
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {
@@ -62,7 +62,8 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	return seq, cmp.Or(t.err, err)
 }
 
-// UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.
+// UniqueKeyHolder implements rules.Jobs. It returns the job of a user that has a unique key. An unfinished
+// job comes before ended ones.
 func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.readJobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+

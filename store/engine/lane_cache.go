@@ -7,17 +7,18 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// laneCache holds what a transaction knows about lanes with demands. When users take turns, a claim moves the
-// head of a lane for every job that it takes. For each move, the claim must know which other lanes wait for the
-// same gates. The cache saves a query for each of these moves.
+// laneCache holds what a transaction knows about lanes with demands. (Such a lane holds the jobs of one queue
+// and user that need the same locks or other limits.) When users take turns, a claim changes a lane for every
+// job that it takes, and each time must know which other lanes wait for the same limits. The cache saves a
+// query each time.
 //
-// Exec, ExecCount, Query and QueryNumber write the changed lanes before they execute a statement that may read
-// them. WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes, which
-// only reads jobs.
+// Exec, ExecCount, Query and QueryNumber first write the changed lanes, because their statement may read
+// them. WriteRow does not, since it only writes rows of other tables. Neither does readLanes, which only
+// reads jobs.
 type laneCache struct {
-	unwrittenLanes map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
-	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
-	// is closed or opened.
+	unwrittenLanes map[int64]rules.Lane // changed lanes to be written; ClosedBy is the value to be stored
+	// closedLanes holds the results of searches for the lanes that a lock or other limit closes. It is
+	// cleared whenever a lane is closed or opened.
 	closedLanes map[closedLaneSearch][]rules.Lane
 }
 
@@ -29,7 +30,7 @@ func (t *Tx) cacheLane(l rules.Lane) {
 	t.unwrittenLanes[l.ID] = l
 }
 
-// writeLanes begins the transaction if necessary, and writes the changed lanes.
+// writeLanes writes the changed lanes to the table. It begins the transaction if it has not begun.
 func (t *Tx) writeLanes() error {
 	if t.EnsureBegun() != nil || len(t.unwrittenLanes) == 0 {
 		return t.err

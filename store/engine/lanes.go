@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// SetLane implements rules.LaneCount. It records the new state of a lane.
+// SetLane implements rules.LaneCount. It records the new state of a lane, which holds the waiting jobs of one
+// queue and user with the same demands.
 func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.engine.mem
 	if len(l.Needs) > 0 {
@@ -31,13 +32,13 @@ func (t *Tx) SetLane(l rules.Lane) error {
 	return nil
 }
 
-// setDemandLane implements SetLane for a lane with demands.
+// setDemandLane does the work of SetLane for a lane whose jobs need locks or other limits.
 func (t *Tx) setDemandLane(l rules.Lane) error {
 	m := &t.engine.mem
 	q := m.lanes.Queue(l.Queue)
 	known := q.HasOpenLane(&l)
 	old, written := t.unwrittenLanes[l.ID]
-	if !known && !written { // a lane in memory is open, so its stored gate is known without a query
+	if !known && !written { // a cached lane is open, so no query is needed to know that no gate closes it
 		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
@@ -59,8 +60,10 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	return t.err
 }
 
-// storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this node
-// lacks room. In the second case it notes in lanes.ClosedHere that the lane is closed for this node.
+// storedGate returns what to store as the reason why a lane (the waiting jobs of one queue and user with the
+// same demands) cannot start jobs: the lock or other limit that closes it. If only this node lacks room,
+// other nodes may start the jobs. storedGate then returns rules.Open, and records in lanes.ClosedHere that
+// the lane is closed on this node.
 func (t *Tx) storedGate(l *rules.Lane) int64 {
 	if t.engine.node == 0 {
 		return l.ClosedBy
@@ -85,17 +88,19 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// closedForUnknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
+// closedForUnknownUser reports whether a lane is closed only on this node, because its user does not exist
+// here.
 func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
-// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first job of a lane.
+// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first waiting job of a lane.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
 	ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.LaneCount. It returns the lane for a job, and creates it if necessary.
+// Lane implements rules.LaneCount. It returns the lane that the job belongs to, and creates it if necessary.
+// A lane holds the waiting jobs of one queue and user with the same demands.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.engine.mem.lanes
 	if len(j.Demands) == 0 {
@@ -106,7 +111,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 			ls.Add(l)
 			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
-		t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
+		t.addLaneToDelta(l) // other nodes may have cached that the lane is empty
 		return *l, t.err
 	}
 	demands := queue.GateSignature(j.Demands)
@@ -134,14 +139,14 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.err
 }
 
-// emptyLane returns a new lane for a job, before the job or any other has entered the lane.
+// emptyLane returns a new lane for a job. The job is not in the lane yet.
 func emptyLane(j *rules.Job) rules.Lane {
 	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane passes the lanes that a query returns to the callback, until it returns false. The caller passes the
-// part of the query that follows FROM lanes.
+// eachLane passes the lanes that a query returns to the callback, until the callback returns false. queryEnd
+// is the part of the query after "FROM lanes".
 func (t *Tx) eachLane(visit func(l rules.Lane) (more bool), queryEnd string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -185,11 +190,11 @@ func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
-// tidyLanes removes up to moveStep lanes without jobs if there are more than maxEmptyLanes. It reports whether
-// there is more to do.
+// tidyLanes removes up to moveStep lanes without jobs, if there are more than maxEmptyLanes of them. more is
+// true if there are more to remove.
 func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.engine.mem
-	if int64(len(m.lanes.ClosedHere)) > t.engine.maxEmptyLanes { // forget the list: some of its lanes may no longer exist
+	if int64(len(m.lanes.ClosedHere)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
 		t.clearClosedHere()
 	}
 	if m.emptyLanes <= t.engine.maxEmptyLanes {
@@ -225,8 +230,8 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	for _, need := range l.Needs {
 		t.AdjustLaneCount(need.Gate, -1)
 	}
-	// A lane with demands whose stored needs are lost looks like a lane without demands. So check that l is the
-	// cached lane itself.
+	// A lane whose stored demands were lost through damage looks like a lane without demands. So check that l
+	// itself is in the cache.
 	if m.lanes.PlainLanes[lanes.NameOf(l)] == l {
 		m.lanes.Remove(l)
 		t.addLaneToDelta(l)
@@ -235,7 +240,7 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
-// clearClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
+// clearClosedHere forgets which lanes are closed only on this node. All of them are then checked again.
 func (t *Tx) clearClosedHere() {
 	ls := t.engine.mem.lanes
 	old := ls.ClosedHere
@@ -254,9 +259,9 @@ func (t *Tx) clearClosedHere() {
 	t.rules.MadeJobsReady = true
 }
 
-// loadLanes adds the statements that read the lanes. After they were executed, the caller calls addPlainLanes, which
-// adds the lanes without demands to memory. The leases must be counted before that, because their number
-// decides which lanes a user's quota closes.
+// loadLanes adds the statements that read the lanes. After these were executed, the caller calls
+// addPlainLanes, which adds the lanes without demands to memory. Before that, the caller must count the
+// leases: if a user has the maximum number of leased jobs, addPlainLanes closes the user's lanes.
 func (e *Engine) loadLanes(queries *database.QueryBatch) (addPlainLanes func()) {
 	ls := e.mem.lanes
 	var plainLanes []rules.Lane
@@ -344,7 +349,8 @@ func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// recheckNow rechecks all gates that close a lane. It does the first step in this transaction.
+// recheckNow checks again which jobs can start, after a limit may have changed. It does the first step in
+// this transaction, and Promote does the others.
 func (t *Tx) recheckNow() {
 	t.RecheckClosedLanes()
 	t.continueRecheck()

@@ -75,7 +75,8 @@ func queryNumber(t *testing.T, s *Store, query string) (n int64) {
 	return n
 }
 
-// expectNoFaults checks that Verify finds no faults. The last argument names the point in the test.
+// expectNoFaults checks that Verify finds no faults. testStep names the point in the test, for the error
+// message.
 func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {
@@ -98,8 +99,8 @@ func findFaults(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// Jobs that a user's quota holds back run in order after the store was opened again. It does not matter whether
-// the store was closed or the service died before, and what the new quota is.
+// Jobs that wait because their user has too many running jobs run in their order after the store is opened
+// again. It makes no difference whether the store was closed or the service died, and what the new limit is.
 func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	for _, c := range []struct {
 		bound int
@@ -130,8 +131,8 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	}
 }
 
-// A claim changes a bounded number of rows even if a user has very many waiting jobs, so other users need not
-// wait long for the writer.
+// One claim changes a limited number of rows, even if a user has very many waiting jobs. So other users need
+// not wait long for their changes.
 func TestAClaimIsBounded(t *testing.T) {
 	const many, worker = 20 * rules.MaxSteps, 4
 	s := openStore(t, t.TempDir())
@@ -162,7 +163,7 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("with many waiting jobs of another user, a claim took %d transactions of up to %d rows", n, rows)
 	}
 	next := int64(worker)
-	for range 20 { // from here on, the number of jobs must make no difference
+	for range 20 { // from now on, the number of waiting jobs must make no difference
 		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])},
 			WantedJobs: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
@@ -188,8 +189,8 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 }
 
-// A user enqueues very many jobs while no worker is free. Only as many of them as the user's quota allows run
-// before the jobs of others.
+// If a user enqueues very many jobs while no worker is free, only as many of them as the user may run at a
+// time start before the jobs of other users.
 func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setUserQuota(t, s, 3)
@@ -207,13 +208,13 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	}
 }
 
-// A waiting claim continues by itself after it was cut short because it took too many steps for one
-// transaction.
+// A claim that waits for a job may take too many steps for one transaction. It is then cut short, and
+// continues by itself in another transaction.
 func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setUserQuota(t, s, 1)
 	const users = 2 * rules.MaxSteps
-	for uid := range users { // these lanes will be empty when the claim checks them
+	for uid := range users { // the claim below finds these lanes empty
 		enqueueFor(t, s, uid, 2)
 	}
 	other := enqueueFor(t, s, users, 2)
@@ -252,8 +253,8 @@ func TestCutShortClaimContinues(t *testing.T) {
 	}
 }
 
-// The counts of users survive restarts, for any number of users. A transaction that is rolled back does not
-// change them.
+// The stored counts of users are correct after a restart, for any number of users. A transaction that is
+// rolled back does not change them.
 func TestUsersAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -336,7 +337,8 @@ func TestQueueLeavesNoRow(t *testing.T) {
 	}
 }
 
-// If counters of users contradict the jobs, Verify reports them, and restoring a backup recomputes them.
+// If the stored counts of users contradict the jobs, Verify reports this, and restoring a backup computes the
+// counts again.
 func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setUserQuota(t, s, 1)
@@ -391,18 +393,19 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	expectNoFaults(t, s, "after correcting the count")
 }
 
-// The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.
+// However many groups of a user's jobs wait for the same lock, the start and the end of a job read the same
+// number of rows.
 func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	lock := queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 1}
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
-		for i := range n { // each job has its own lane
+		for i := range n { // a separate lane for each job
 			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), Amount: 9,
 				Period: time.Second}))
 		}
 		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
-		for range 3 * n / rules.MaxSteps { // enough claims to find out that all lanes are closed
+		for range 3 * n / rules.MaxSteps { // enough claims to find out that the lock is taken for all lanes
 			claimJobs(t, s, store.Report{WantedJobs: 1})
 		}
 		enqueueFor(t, s, 2, 20, withDemands(lock))
@@ -419,13 +422,13 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	}
 }
 
-// An empty lane with demands is removed although its list of gates is lost. The plain lane (without demands) of
-// the same queue and user stays.
+// An empty lane with demands can be removed even if its list of gates was lost through damage. The lane of
+// the same queue and user for jobs without demands is not removed instead.
 func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// This claim finds the lane empty.
+	// This claim finds that the lane has no more jobs.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	enqueueFor(t, s, 1, 1)
 	name := lanes.Name{Queue: "default", UID: 1}

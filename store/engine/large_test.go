@@ -42,7 +42,7 @@ func fileSize(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// soleReader returns the only connection for reading that a test uses.
+// soleReader returns the only connection that the test has used for reading.
 func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
 	t.Helper()
 	if _, err := s.OldestReadySince(t.Context()); err != nil || len(s.readConns) != 1 {
@@ -64,8 +64,8 @@ func withLargeArgs(j *queue.Job) {
 	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
 }
 
-// A list or selector that excludes other users' jobs reads almost nothing of these jobs, however large they
-// are. A list that includes large jobs ends its page early.
+// A list or selection that leaves out other users' jobs reads almost nothing of these jobs, however large
+// they are. If a list includes large jobs, its page contains fewer jobs.
 func TestLargeJobsCostOthersNothing(t *testing.T) {
 	const many = 30 // number of jobs of each kind, in total 38 MB
 	s := openStore(t, t.TempDir())
@@ -106,12 +106,12 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		if !slices.Equal(listed, mine) || !slices.Equal(selected, mine) {
 			t.Errorf("%s: listed %v, selected %v, want %v", name, listed, selected, mine)
 		}
-		if pages > 3*2*many { // one page per row and query, plus the interior pages
+		if pages > 3*2*many { // two pages per job, one for each query, with some more for interior pages of the index
 			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
 		}
 	}
-	// A list contains no inputs, so jobs with large inputs fit on a page. Each page has only one job with large
-	// arguments, because the list contains the arguments twice.
+	// Lists contain no inputs, so a page has room for all jobs with large inputs. But it has room for only
+	// one job with large arguments, because the list contains the arguments twice.
 	pages := countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {
@@ -132,8 +132,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	}
 }
 
-// A large input is written once. The end of an attempt, and verbs that do not change the input, do not
-// write it again. It is removed with its job.
+// A job's large input is written once. It is not written again when an attempt ends or when a change does not
+// affect it. It is removed together with the job.
 func TestALargeInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]

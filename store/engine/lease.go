@@ -12,14 +12,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// waiter is a claim that waits for the first runnable job.
+// waiter is a claim that waits until a job can start.
 type waiter struct {
 	maxJobs int
 	result  chan claimResult // receives the claim's result; buffered, so that the writer never blocks
-	// retry receives a value when the claim was cut short, because it took too many steps for one
-	// transaction, and must run again.
+	// retry receives a value if the claim must run again, because it took too many steps for one transaction.
 	retry     chan struct{}
-	abandoned bool // Await's context has ended; Await now waits only to receive from result; guarded by the engine's mu
+	abandoned bool // Await's context has ended, and Await only waits for the result; guarded by the engine's mu
 	hasResult bool // result has received a value; guarded by the engine's mu
 }
 
@@ -36,21 +35,21 @@ func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 	return e.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
-// exchange implements Exchange. Inside the transaction, it calls the given function, which returns the report. The
-// operation o holds the part of the report that is known before the transaction begins.
+// exchange does the work of Exchange. It calls report inside the transaction to get the report. o contains
+// what is known of the report before the transaction begins.
 func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
 	o.priorityClass = Urgent
 	return doWithResult(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
-// ExchangeLater is like Exchange, but it gets the report from a function that it calls inside the transaction.
-// maxJobs is the maximum number of jobs that the report will claim.
+// ExchangeLater is Exchange with a report that is computed inside the transaction, by calling the given
+// function. The report claims at most maxJobs jobs.
 func (e *Engine) ExchangeLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.Report) (
 	store.Grant, error) {
 	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: maxJobs}}, report)
 }
 
-// Await claims up to maxJobs jobs. If no job is runnable, it waits for the first one.
+// Await claims up to maxJobs jobs. If no job can start, it waits for the first one that can.
 func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 	w := &waiter{maxJobs: maxJobs, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
@@ -92,7 +91,7 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 		e.waiter = nil
 		e.mu.Unlock()
 		select {
-		case g := <-w.result: // the writer has served this waiter just before the lock was taken
+		case g := <-w.result: // the writer has sent the result just before the lock was taken
 			return g.jobs, g.err
 		default:
 			return nil, endErr
@@ -100,14 +99,14 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 	}
 	w.abandoned = true
 	e.mu.Unlock()
-	g := <-w.result // wait, because the writer is serving this waiter and may have leased jobs for it
+	g := <-w.result // the writer is claiming jobs for this waiter, so wait for the result
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = endErr
 	}
 	return g.jobs, g.err
 }
 
-// endWaiter ends the claim that waits, with an error. The caller is the writer.
+// endWaiter ends the waiting claim, if there is one, with an error. Only the writer calls it.
 func (e *Engine) endWaiter(err error) {
 	e.mu.Lock()
 	w := e.waiter
@@ -118,8 +117,8 @@ func (e *Engine) endWaiter(err error) {
 	}
 }
 
-// resumeWaiter lets a waiter wait again after it was not served. If the context of its Await call has ended, the
-// waiter gets an empty result instead. The caller holds mu.
+// resumeWaiter makes a claim that got no jobs wait again. If the context of its Await call has ended, the
+// claim ends with an empty result instead. The caller holds mu.
 func (e *Engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
 		w.result <- claimResult{waiter: w}
@@ -128,8 +127,8 @@ func (e *Engine) resumeWaiter(w *waiter) {
 	e.waiter = w
 }
 
-// serveWaiter claims jobs for the waiting claim, in the same transaction that made a job runnable. It returns
-// nil if no claim waits or no job could be claimed.
+// serveWaiter claims jobs for the claim that waits, in the transaction that made a job ready to start. It
+// returns nil if no claim waits or if no job could be claimed.
 func (t *Tx) serveWaiter() (*claimResult, error) {
 	if !t.rules.MadeJobsReady {
 		return nil, nil
@@ -160,14 +159,14 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 		}
 		t.engine.mu.Lock()
 		t.engine.resumeWaiter(w)
-		w.hasResult = w.abandoned // an abandoned waiter has received an empty result from resumeWaiter
+		w.hasResult = w.abandoned // resumeWaiter has sent the empty result to an abandoned waiter
 		t.engine.mu.Unlock()
 		return nil, nil
 	}
 	return &claimResult{waiter: w, jobs: jobs}, nil
 }
 
-// PreviousSession returns the leases and runners that an earlier service of this node has left.
+// PreviousSession returns the leases and runners that the previous service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
 	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (left store.PreviousSession, err error) {
 		left = store.PreviousSession{LastSeq: e.mem.nextSeq - 1, IsCopy: e.isCopy}
@@ -190,7 +189,7 @@ func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 	})
 }
 
-// NextEpoch raises and returns the service's epoch, the number of its start.
+// NextEpoch increases the number of service starts (the epoch) and returns it.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// A crash at any statement of any migration leaves the old or the new schema. The next start continues from
-// that schema, and ends with the schema of a new database.
+// If the service crashes at any statement of a migration, the database has either the old or the new schema.
+// The next start continues from there and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	for v := range database.Migrations {

@@ -53,8 +53,8 @@ func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
 	return s
 }
 
-// recordStatistics records statistics, sums them up in coarser periods, and adds to those periods after the clock
-// was set back.
+// recordStatistics records statistics and sums them up in hours and days. Then it sets the clock back and
+// records more statistics for the same periods.
 func recordStatistics(t *testing.T, s *Store) {
 	t.Helper()
 	clock, now := s.now, s.now()
@@ -70,8 +70,8 @@ func recordStatistics(t *testing.T, s *Store) {
 	statisticsOf(t, s, store.Day)
 }
 
-// Statistics are committed together with the changes of jobs that they count, and survive restarts. A
-// transaction that is rolled back adds nothing to them.
+// Statistics are committed together with the changes of jobs that they count. They survive restarts. A
+// transaction that is rolled back does not change them.
 func TestStatisticsAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
@@ -100,8 +100,8 @@ func TestStatisticsAreInTheCommit(t *testing.T) {
 	}
 }
 
-// Upkeep may be interrupted at any point, any number of times. Each grain (minute, hour, day) still counts each
-// attempt exactly once.
+// The statistics per minute, hour and day count each attempt exactly once, even if the upkeep that sums them
+// up is interrupted at any point, any number of times.
 func TestInterruptedRollUpsCountOnce(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
@@ -149,8 +149,8 @@ func TestInterruptedRollUpsCountOnce(t *testing.T) {
 	}
 }
 
-// Each period has a limited number of rows, however many queues there are. The all-time statistics of a queue
-// never decrease, even if the clock changes.
+// Each period has a limited number of rows, however many queues there are. The statistics of a queue for all
+// time never decrease, even if the clock is changed.
 func TestStatisticsAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
@@ -232,7 +232,7 @@ func TestStatisticsAreBounded(t *testing.T) {
 	}
 }
 
-// A store on a full disk closes without an error although it cannot write its estimates.
+// A store on a full disk can be closed without an error, although it cannot write its estimates of run times.
 func TestCloseOnAFullDisk(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
@@ -249,7 +249,8 @@ func TestCloseOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Estimates of run times survive restarts, for the last 4096 commands. Damaged estimates are ignored.
+// The estimates of run times for the last 4096 commands survive restarts. If they are damaged, they are
+// ignored.
 func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
@@ -282,7 +283,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 			s.TypicalRuntime(1),
 			s.TypicalRuntime(store.MaxEstimates))
 	}
-	s.runtimeEstimates.Encode() // mark the changes as written without writing them, like a service that is killed
+	s.runtimeEstimates.Encode() // mark the changes as written but do not write them, as if the service were killed
 	reopen()
 	if s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second || s.TypicalRuntime(store.MaxEstimates) != 0 ||
 		s.TypicalRuntime(600) != 599*time.Second {
@@ -314,8 +315,8 @@ func TestStatisticsOfTheFirstMinute(t *testing.T) {
 	}
 }
 
-// A clock that is far ahead may cause the row of the current minute to be removed. Later measurements in this
-// minute are still counted.
+// After the clock was far ahead, the row of the current minute may have been removed as too old. Attempts
+// that end later in this minute are still counted.
 func TestMinuteThatWasRemoved(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)

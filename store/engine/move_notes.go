@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// checkNotMoved returns an error if the queue has moved to movedTo, or if the database is the incomplete copy
-// that movingNote describes. The arguments are the contents of the notes NoteMoved and NoteMoving, or "" if a
-// note is missing.
+// checkNotMoved returns an error if this database must not be opened: because the queue was moved to movedTo,
+// or because the database is an incomplete copy, which movingNote describes. The arguments are the contents
+// of the notes NoteMoved and NoteMoving, or "" if there is no such note.
 func checkNotMoved(movedTo, movingNote string) error {
 	switch {
 	case strings.HasSuffix(movedTo, sqlitedb.DatabaseName):

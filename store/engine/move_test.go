@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// dumpQueue returns all contents of a queue as text, to compare queues before and after a move.
+// dumpQueue returns all contents of a queue as text. The test compares the texts from before and after a
+// move.
 func dumpQueue(t *testing.T, s store.Store) string {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
@@ -51,8 +52,8 @@ func dumpQueue(t *testing.T, s store.Store) string {
 	return string(text)
 }
 
-// A queue that moves to a server and back keeps its waiting jobs, its history and its outputs. It is never
-// valid in both locations. A move that was interrupted at any point can be continued.
+// A queue that is moved to a server and back keeps its waiting jobs, its history and its outputs. At no time
+// can it be used in both places. A move that was interrupted, at any point, can be continued.
 func TestMoves(t *testing.T) {
 	p := pgserver.Shared(t)
 	dir := t.TempDir()
@@ -147,8 +148,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// If a queue was changed after its move was interrupted, the next move copies it again. A queue that already
-// exists at the target is not changed.
+// If a queue is changed after its move was interrupted, the next move copies everything again. If the target
+// already contains another queue, that queue is not changed.
 func TestMovesOfAChangedQueue(t *testing.T) {
 	p := pgserver.Shared(t)
 	dir := t.TempDir()

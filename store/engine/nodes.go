@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// This file holds what the engine knows of nodes, the services that share a database. A database that only one
-// process uses has a single node with the number 0.
+// This file holds what the engine knows about nodes, the services that share a database. A database that only
+// one process uses has one node, with the number 0.
 
-// NoNode is stored as the node number of a lease that belongs to no node.
+// NoNode is the node number of a lease that belongs to no node, because its node was removed.
 const NoNode = -1
 
 // Node returns the number of this node in the database. It is 0 in a database that only one process uses, and
@@ -20,11 +20,11 @@ func (e *Engine) Node() int64 { return e.node }
 // DatabaseID returns the identifier of the database. It differs from that of every copy.
 func (e *Engine) DatabaseID() string { return e.databaseID }
 
-// SetOtherNodes records the number of other active nodes. HasOtherNodes reports whether there is one, and is
-// safe for concurrent use.
+// SetOtherNodes records how many other nodes are active.
 func (e *Engine) SetOtherNodes(n int64) { e.otherNodes.Store(n) }
 
-// HasOtherNodes reports whether the last transaction found another active node.
+// HasOtherNodes reports whether another node was active when the last transaction was executed. It is safe
+// for concurrent use.
 func (e *Engine) HasOtherNodes() bool { return e.otherNodes.Load() > 0 }
 
 // JoinAs sets the number of this node. A rollback restores the old number.
@@ -56,8 +56,9 @@ func (e *Engine) HasOwnLeases() bool {
 	return false
 }
 
-// ReservationsByNode returns, as text, the reserved leases of each node whose leases the transaction has
-// changed. While the table meta lists reserved leases, the result contains all nodes.
+// ReservationsByNode returns the lists of reserved leases (leases of attempts that are not known to have
+// started) as text, by node. It contains the nodes whose leases the transaction has changed, or all nodes if
+// the table meta still lists reserved leases.
 func (t *Tx) ReservationsByNode() map[int64][]byte {
 	m := &t.engine.mem
 	byNode := map[int64][]byte{}
@@ -72,8 +73,8 @@ func (t *Tx) ReservationsByNode() map[int64][]byte {
 	return byNode
 }
 
-// SetReservedInMeta records whether the table meta will list any reserved leases after the transaction. It
-// reports whether the list in meta changes.
+// SetReservedInMeta records whether the list of reserved leases in the table meta will contain any after the
+// transaction. It reports whether this list changes.
 func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
 	m := &t.engine.mem
 	changed = m.reservedInMeta || hasReservations || slices.Contains(t.changedNodes, NoNode)
@@ -81,8 +82,8 @@ func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
 	return changed
 }
 
-// OrphanLeases makes the leases of a former node belong to no node, so that the next takeover by any node gets
-// them. This node takes over the node's uncommitted batches.
+// OrphanLeases makes the leases of a removed node belong to no node. The next node that takes over leases
+// gets them. The uncommitted batches of the removed node now belong to this node.
 func (t *Tx) OrphanLeases(formerNode int64) error {
 	t.TakeBatches(func(node int64) bool { return node == formerNode })
 	for _, l := range t.engine.mem.leases {
@@ -95,8 +96,8 @@ func (t *Tx) OrphanLeases(formerNode int64) error {
 	return t.err
 }
 
-// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which isGone returns true.
-// The time limit for the next frames of these batches begins again.
+// TakeBatches makes this node the owner of uncommitted batches of other nodes, for which isGone returns true.
+// The time limit for the next part of each batch starts again.
 func (t *Tx) TakeBatches(isGone func(node int64) bool) error {
 	for _, b := range t.engine.mem.batches {
 		if b.acceptsFrames() && isGone(b.node) {
@@ -106,7 +107,7 @@ func (t *Tx) TakeBatches(isGone func(node int64) bool) error {
 	return t.err
 }
 
-// takeBatch makes this node the owner of a batch, and restarts the time limit for its next frame.
+// takeBatch makes this node the owner of a batch. The time limit for the next part of the batch starts again.
 func (t *Tx) takeBatch(b *batch) {
 	b.node, b.lastFrameAt = t.engine.node, t.startTime
 	t.setBatch(b.number, *b)
@@ -123,7 +124,7 @@ func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
 	given.Job.Node = node
 	given.Job.Fence += t.FenceStep()
 	t.PutLease(&given)
-	if !l.Running { // the job's row need not be written, because it shows a lease only after the start
+	if !l.Running { // before the start, the job's row contains nothing about the lease
 		return nil
 	}
 	return t.Put(&given.Job)
@@ -148,6 +149,6 @@ func (e *Engine) InTxWithoutWaiter() bool {
 	return len(e.writerToken) == 0 && e.waiter == nil
 }
 
-// UpdateTime sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
+// UpdateTime sets the time of the transaction to the current time, because waiting for other nodes may have
 // taken long.
 func (t *Tx) UpdateTime() { t.startTime = t.engine.now() }

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// Another node makes a job ready. A waiting claim gets the job even if the transaction in which this node
-// learned of the change was undone.
+// If another node makes a job ready, a claim that waits on this node gets the job. This holds even if the
+// transaction in which this node has learned of the change is rolled back.
 func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -43,8 +43,8 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	}
 }
 
-// A job waits for a resource of this node behind a second job. It starts after a user cancels the second job on
-// another node, and also after another node runs the second job.
+// On node a, a job waits for a resource, and a second job before it waits for more units of this resource.
+// When another node cancels or claims the second job, the first one starts on node a.
 func TestClosedLanesAreRechecked(t *testing.T) {
 	gpu := func(n int) queue.Job {
 		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: n})
@@ -77,7 +77,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
-			claimOn(t, a, 1) // this claim applies the change of the other node
+			claimOn(t, a, 1) // with this claim, the node learns of the other node's change
 			for soon := time.Now().Add(20 * time.Second); a.ChecksLanesLater() && time.Now().Before(soon); {
 				<-a.PromoteHints()
 				if _, err := a.Promote(t.Context()); err != nil {
@@ -91,7 +91,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 	}
 }
 
-// If the server rejects a row, only the request that has written the row fails. Other requests in the same
+// If the server rejects a row, only the request that wrote this row fails. Other requests in the same
 // transaction succeed.
 func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
@@ -104,7 +104,7 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	}
 	bad := engine.Draft()
 	bad.Queue = "refused"
-	release := a.HoldCommits() // block commits, so that all requests are in one transaction
+	release := a.HoldCommits() // prevent commits, so that all requests get into one transaction
 	done := make(chan error, 3)
 	for _, j := range []queue.Job{engine.Draft(), bad, engine.Draft()} {
 		go func() {
@@ -130,8 +130,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	}
 }
 
-// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads its
-// caches. A reload does not restore a removed queue or its turns either.
+// When the rule of a queue is changed, whose turn it is among users is forgotten. A node that reloads its
+// caches does not bring back forgotten turns or removed queues.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // Config contains what an engine needs. Shared is nil if only this process uses the database. If Now is nil,
-// the engine uses the clock of this machine. If Log is nil, the engine logs nothing.
+// the engine uses the system clock. If Log is nil, the engine logs nothing.
 type Config struct {
 	Backend Backend
 	Space   DiskSpace
@@ -31,8 +31,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// New returns an engine that is not open yet. The backend then calls Load, AllowWrites and Start. For a
-// read-only engine, it calls LoadReadOnly and AllowWrites.
+// New returns an engine that is not open. To open it, the backend calls Load, AllowWrites and Start or, for a
+// read-only engine, LoadReadOnly and AllowWrites.
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now,
@@ -53,12 +53,13 @@ func New(c Config) *Engine {
 	return e
 }
 
-// AllowWrites lets the engine carry out operations. The backend calls it once, after it has loaded the engine.
+// AllowWrites lets the engine execute operations. The backend calls it once, after it has loaded the engine.
 func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
-// Start prepares a loaded engine for work: it applies the configured order of jobs, resumes interrupted changes
-// of lanes and ranks, and finishes or forgets batches. readOrder, if not nil, derives the order from the stored
-// settings instead. If ctx ends, Start returns an error, and the next Start continues the work.
+// Start prepares a loaded engine for work: it sets the order of jobs, continues interrupted recomputations,
+// and finishes or discards the batches of the last service. The order is computed by readOrder from the
+// stored settings, or is the given one if readOrder is nil. If ctx ends, Start returns an error; a later
+// Start continues the work.
 func (e *Engine) Start(ctx context.Context, order queue.Order,
 	readOrder func([]store.Setting) (queue.Order, error)) error {
 	e.mem.order = order
@@ -81,8 +82,8 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load fills the cache from the writer's connection, for the first time. id is the identifier of the database.
-// If a different identifier is stored in the database, the database is a copy or was moved.
+// Load reads the writer's cache for the first time. id is the identifier of the database. If the identifier
+// that is stored in the database differs from it, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
 	e.db, e.databaseID = conn, id
 	if err := e.load(); err != nil {
@@ -93,8 +94,8 @@ func (e *Engine) Load(conn database.Conn, id string) error {
 	return err
 }
 
-// LoadReadOnly fills the cache like Load, for a store that refuses every change. readOrder, if not nil, derives
-// the order of jobs from the stored settings.
+// LoadReadOnly does the work of Load for a store that refuses all changes. If readOrder is not nil, it
+// computes the order of jobs from the stored settings.
 func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.Order, error)) error {
 	e.db, e.writesStopped, e.readOnly = conn, true, true
 	if err := e.load(); err != nil || readOrder == nil {
@@ -168,8 +169,8 @@ func (e *Engine) loadMemory() error {
 	return nil
 }
 
-// readMeta adds the query that reads the row of meta. The query appends the list of reserved leases to
-// *reservedList.
+// readMeta adds the query that reads the row of the table meta. When the query is executed, it appends the
+// list of reserved leases (of attempts not known to have started) to *reservedList.
 func (e *Engine) readMeta(queries *database.QueryBatch, reservedList *string) {
 	queries.AddEach(func(r database.Row) {
 		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
@@ -186,8 +187,9 @@ func (e *Engine) readMeta(queries *database.QueryBatch, reservedList *string) {
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
-// loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback, which adds
-// the leases. Then it sets the fences and nodes of these leases.
+// loadReserved adds the leases in a list of reserved leases, whose attempts are not known to have started. It
+// reads the jobs of these leases, passes their rows to addLease, and then sets the fences and nodes of the
+// leases.
 func (e *Engine) loadReserved(reservedList string, addLease func(database.Row)) error {
 	reservations, err := database.ParseReservations(reservedList)
 	if err != nil || len(reservations) == 0 {

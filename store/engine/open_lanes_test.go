@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have ended
-// or were given back are not leased.
+// After the store is closed and opened again, claimed and running jobs are still leased, with the same
+// fences. Jobs that have ended or were returned to the queue are not leased.
 func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -63,7 +63,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	}
 }
 
-// A transaction that is rolled back leaves nothing in the writer's memory: the jobs that it claimed are free,
+// A transaction that is rolled back leaves nothing in memory: the jobs that it claimed can be claimed again,
 // and the numbers that it assigned are assigned again.
 func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -97,9 +97,9 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	}
 }
 
-// A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
-// has reached the end of a lane. It queries again once a job is ready, or once the claim of a job is
-// undone.
+// A claim does not query the database if it is known that no job is ready: in an empty queue, or after a
+// claim has found no more jobs. It queries again once a job is ready, for example because the claim of a job
+// was rolled back.
 func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
@@ -134,7 +134,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 }
 
 // After the store is opened again, all jobs of a committed batch are in the queue. A batch that was not
-// committed is discarded with its ids, and cannot be continued.
+// committed is discarded. Its ids can be used again, and its client cannot continue it.
 func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -181,8 +181,8 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// A waiting claim is cancelled at the moment when a job is available. The claim ends, even if the job
-// cannot be claimed after all.
+// A claim that waits for a job may be cancelled at the moment when a job is ready. The claim then ends, even
+// if the job cannot be claimed in the end.
 func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
@@ -203,7 +203,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 			done <- err
 		}()
 		held := make(chan error, 1)
-		// Return the job and hold it in one step, so that there is nothing to claim.
+		// Return the job to the queue and hold it in one transaction, so that it cannot be claimed.
 		go func() {
 			_, err := s.Exchange(context.Background(),
 				store.Report{Changes: []store.LeasedChange{{Lease: grant.Jobs[0].Lease(),
@@ -225,8 +225,9 @@ func TestCancelledClaimEnds(t *testing.T) {
 	}
 }
 
-// The store is closed while it computes new ranks, or the order changes while it is closed. After it is opened
-// again, the jobs get their ranks under the current order, even if that is the original order again.
+// If the store is closed while it computes new ranks, or the order of jobs is changed while it is closed,
+// jobs get the ranks of the current order after the store is opened again. This holds even if the current
+// order is the original one.
 func TestRankingOutlivesTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -269,7 +270,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	if err := s.SetOrder(t.Context(), byPriority); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // finish the blocked and held jobs, and a part of the pending ones
+	for range 3 { // compute the ranks of the blocked and held jobs, and of some pending ones
 		if _, err := s.Rerank(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +286,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	s.Close()
 }
 
-// The fence of a claim cannot be predicted from earlier claims of the same job or of other jobs.
+// A fence (the number of a lease) cannot be predicted from the fences of earlier claims.
 func TestFencesAreUnpredictable(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 100)

@@ -13,27 +13,29 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Limits of one transaction that disowns jobs, which means that it moves them to another uid.
+// These limits apply to one transaction that disowns jobs, that is, moves them to another uid because their
+// uid now belongs to another account.
 const (
-	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys and the batch names that
-	// it deletes.
+	// maxDisownedJobs limits how many jobs one transaction changes, and how many idempotency keys and batch
+	// names it deletes.
 	maxDisownedJobs = 250
 	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
 )
 
-// disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
+// disownment describes how the jobs of a uid are moved to a uid below 0. This happens because another user
+// has the uid now and must not get these jobs.
 type disownment struct {
 	formerUID int   // the uid below 0 that the jobs get
 	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
-	keysUpTo  int64 // idempotency keys of the uid up to this row number are deleted; later ones are the next owner's
+	keysUpTo  int64 // idempotency keys up to this row number are deleted; later ones belong to the next owner
 }
 
 // isDone reports whether all jobs of the disownment have moved, except leased ones.
 func (d *disownment) isDone() bool { return d.movedUpTo == d.beforeSeq }
 
-// disownmentOf returns the disownment that moves a job, or nil if none does.
+// disownmentOf returns the disownment that will move a job, or nil if the job is not to be moved.
 func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	for i := range m.disownments {
 		if d := &m.disownments[i]; d.uid == uid && seq < d.beforeSeq {
@@ -43,7 +45,7 @@ func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	return nil
 }
 
-// recordOwner records the name of a uid that has no recorded name yet.
+// recordOwner records the account name of a uid, if no name is recorded for the uid.
 func (t *Tx) recordOwner(uid int, name string) error {
 	owners := t.engine.mem.owners
 	if _, known := owners[uid]; known || name == "" {
@@ -55,9 +57,9 @@ func (t *Tx) recordOwner(uid int, name string) error {
 	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
 }
 
-// Disown moves the jobs of a uid to a uid below 0, because the uid belongs to another account now. It does
-// nothing if ownerName is not the recorded name of the uid. Each call takes one step, and reports whether another
-// call is needed.
+// Disown moves the jobs of a uid to a uid below 0, because another account has the uid now. It does nothing
+// if ownerName is not the recorded name of the uid. One call moves a limited number of jobs. more is true if
+// another call is needed.
 func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
 	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
 		m := &t.engine.mem
@@ -80,8 +82,8 @@ func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bo
 	})
 }
 
-// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
-// schedules and batches. disownStep moves the jobs later.
+// beginDisowning creates a uid below 0 for the former owner of a uid, and moves the uid's schedules and
+// batches to it. It removes the recorded name of the uid. disownStep moves the jobs later.
 func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
 	m := &t.engine.mem
@@ -116,8 +118,8 @@ func (t *Tx) beginDisowning(uid int) {
 	m.disownments = append(m.disownments, d)
 }
 
-// disownStep deletes the next keys and batch names of a disownment. After all of these are deleted, it moves
-// the next jobs.
+// disownStep does one step of a disownment. It deletes idempotency keys and batch names of the uid; when all
+// of these are deleted, it moves jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
 	keys, _ := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
@@ -156,8 +158,8 @@ func (t *Tx) disownStep(d *disownment) error {
 	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.formerUID))
 }
 
-// endDisownings ends the disownments that are done. A leased job of the uid delays the end, because it moves
-// only when its lease ends.
+// endDisownings ends the disownments that have moved all jobs. A job that is leased is moved only when its
+// lease ends, so a disownment lasts until then.
 func (t *Tx) endDisownings() {
 	t.requireReload()
 	m := &t.engine.mem
@@ -176,7 +178,7 @@ func (t *Tx) endDisownings() {
 	m.disownments = unfinished
 }
 
-// tidyOwners continues the disownments. It reports whether there is more to do now.
+// tidyOwners continues the disownments. more is true if there is more to do now.
 func (t *Tx) tidyOwners() (more bool, err error) {
 	m := &t.engine.mem
 	if len(m.disownments) == 0 {
@@ -204,10 +206,12 @@ func (e *Engine) readOwners(queries *database.QueryBatch) {
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
 
-// outputsPerCheck is the number of output files that one transaction checks.
+// outputsPerCheck is the number of output files for which one transaction checks whether an attempt owns
+// them.
 const outputsPerCheck = 500
 
-// MarkUnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
+// MarkUnownedOutputs returns those of the output files in refs that belong to no attempt. It adds them to the
+// table garbage, which lists the files to delete.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	for part := range slices.Chunk(refs, outputsPerCheck) {
 		found, err := doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (found []string, err error) {
@@ -227,9 +231,9 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 	return unownedRefs, nil
 }
 
-// isOutputOwned reports whether an output file belongs to an attempt or a lease, or is already in the table
-// garbage, which lists the files to delete. For a name without the form SEQ-FENCE it also returns true, so that
-// files of other programs are kept.
+// isOutputOwned reports whether an output file must be kept, because it belongs to an attempt or a lease, or
+// was not created by this program (its name does not have the form SEQ-FENCE). It also returns true for files
+// that are already in the table garbage, which lists the files to delete.
 func (t *Tx) isOutputOwned(ref string) bool {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -31,9 +31,9 @@ func promoteAll(t *testing.T, s *Store) {
 	})
 }
 
-// The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs are
-// stored. The steps continue after the store is opened again. They do not move jobs of the next owner of the
-// uid.
+// Jobs are moved to their former owner in small steps, however many there are and however many other jobs are
+// stored. The steps continue after the store is opened again. Jobs of the next owner of the uid are not
+// moved.
 func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -94,8 +94,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 }
 
-// Disown reports that all jobs have moved even if Promote did the last step. Jobs that the next owner enqueues
-// in the meantime are not moved.
+// Disown reports that all jobs have been moved, even if Promote moved the last ones. Jobs that the next owner
+// enqueues in between are not moved.
 func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobs)
@@ -116,7 +116,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 	}
 }
 
-// If a step of moving jobs to a former owner is rolled back, it moves no jobs.
+// If a transaction that moves jobs to their former owner is rolled back, no jobs are moved.
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 3)

@@ -10,38 +10,38 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// prewrite holds the rows that a transaction writes before this node holds the writer lock, for attempts of
-// this node that have ended. Their contents are predictable, so the server can execute the writes while
-// another node holds the lock.
+// prewrite holds the rows of ended attempts that a transaction writes before this node holds the writer lock.
+// Their contents can be predicted, so the server can write them while another node still holds the lock.
 //
-// Once the node holds the lock, each row is compared with the result of the rules. A row that differs is
-// written again. If the rules produce no such row at all, the prewrite cannot be corrected: the transaction
-// is rolled back and repeated without a prewrite. See docs/decisions/0028.
+// When the node holds the lock, the rules compute the actual rows. If an actual row differs from the written
+// one, it is written again. If the rules produce no row where one was written, the transaction is rolled back
+// and repeated without a prewrite. See docs/decisions/0028.
 type prewrite struct {
 	beforeLock bool // this node does not hold the writer lock yet
 	jobs       map[int64]*rules.Job
 	attempts   map[int64]prewrittenAttempt
 }
 
-// prewrittenAttempt identifies a row of the table attempts that was written as a prediction.
+// prewrittenAttempt identifies a row of the table attempts that was written before the writer lock was held.
 type prewrittenAttempt struct {
 	settlement    *store.Settlement
 	attemptNumber int // number of the attempt, which is the job's StartedAttempts
 }
 
-// errPrewrite ends a transaction whose prewritten rows the rules did not confirm, or that would read such a
-// row as final. The transaction is repeated without a prewrite.
+// errPrewrite is the error of a transaction that cannot keep the rows that it wrote before it held the writer
+// lock: the rules did not confirm them, or the transaction would read one of them as final. The transaction
+// is repeated without such rows.
 var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the " +
 	"transaction must store; the transaction is repeated without them")}
 
-// prewriteError makes the engine repeat the transaction, like the error of a busy database.
+// prewriteError makes the engine repeat the transaction, as after the error of a busy database.
 type prewriteError struct{ error }
 
 func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
-// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
-// operation, and before this node holds the writer lock. If no other node is active, the lock is free,
-// and PrewriteEndedAttempts writes nothing.
+// PrewriteEndedAttempts writes the rows of ended attempts that are known before the transaction's first
+// operation. It is called before this node holds the writer lock. If no other node is active, it writes
+// nothing, because the lock is then free.
 func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.engine.HasOtherNodes() {
 		return nil
@@ -53,9 +53,8 @@ func (t *Tx) PrewriteEndedAttempts() error {
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
-		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job. That
-		// node would wait for the lock on the row while this transaction waits for the writer lock, which is a
-		// deadlock.
+		// Skip jobs with outputs, to avoid a deadlock: the node that holds the writer lock may be removing
+		// outputs of the job. It would wait for this row, while this transaction waits for the writer lock.
 		if l := t.engine.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
 		}
@@ -74,15 +73,15 @@ func (t *Tx) PrewriteEndedAttempts() error {
 	return nil
 }
 
-// inProgress reports whether the transaction is still writing its prewritten rows, before it takes the
-// writer lock.
+// inProgress reports whether the transaction is still writing rows before it takes the writer lock.
 func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 
-// covers reports whether the stored row of a job is a prewritten one that the rules have not confirmed yet.
+// covers reports whether the stored row of a job was written before the writer lock was held, and the rules
+// have not confirmed it yet.
 func (p *prewrite) covers(seq int64) bool { return p != nil && !p.beforeLock && p.jobs[seq] != nil }
 
-// confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
-// row need not be written. During the prewrite, confirmJob remembers the job instead and returns false.
+// confirmJob reports whether a job's row need not be written, because the database already has it (apart from
+// updated_at). Before the writer lock is held, confirmJob only records the job and returns false.
 func (p *prewrite) confirmJob(j *rules.Job) bool {
 	switch {
 	case p == nil:
@@ -100,8 +99,8 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
 }
 
-// confirmAttempt reports whether the row of an attempt was prewritten, and so need not be written again. It
-// returns errPrewrite if the prewritten row differs.
+// confirmAttempt reports whether the row of an attempt need not be written, because it was written before the
+// writer lock was held. It returns errPrewrite if that row differs from the actual one.
 func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (bool, error) {
 	if p == nil {
 		return false, nil
@@ -117,8 +116,8 @@ func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (b
 	return true, nil
 }
 
-// hasUnconfirmedPrewrite reports whether the database has a prewritten attempt of one of the user's jobs that
-// the rules have not confirmed yet.
+// hasUnconfirmedPrewrite reports whether the database contains an attempt of one of the user's jobs that was
+// written before the writer lock was held, and that the rules have not confirmed yet.
 func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	if t.prewrite == nil {
 		return false
@@ -131,7 +130,8 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	return false
 }
 
-// checkAllConfirmed returns errPrewrite if the rules have not confirmed every prewritten row.
+// checkAllConfirmed returns errPrewrite if a row was written before the writer lock was held and the rules
+// have not confirmed it.
 func (p *prewrite) checkAllConfirmed() error {
 	if p != nil && len(p.jobs)+len(p.attempts) > 0 {
 		return errPrewrite

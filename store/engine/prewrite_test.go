@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A prewrite is a result that a node writes before it holds the writer lock. If the actual result differs, the
-// actual one is stored. If the rules record no result at all, nothing of the prewrite is stored.
+// A node may write a result before it holds the writer lock, because it can predict the result. If the actual
+// result differs, the actual one is stored. If the rules record no result at all, nothing is stored.
 func TestWrongPrewriteIsCorrected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -74,8 +74,8 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 	}
 }
 
-// A node whose jobs were taken over stops when it tries to write, even with a prewrite. Every waiting
-// caller gets an answer.
+// If the jobs of a node were taken over, the node stops when it next writes, even if it writes results before
+// it holds the writer lock. Every waiting caller gets an answer.
 func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -122,7 +122,8 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	}
 }
 
-// All results of a large report are written before the writer lock is held, and only once.
+// All results of a large report are written before the node holds the writer lock. None of them is written a
+// second time.
 func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
-// commit.
+// publish makes the results of the transaction visible to readers, and notifies watchers of changed jobs. It
+// is called after the commit.
 func (t *Tx) publish(grant *claimResult) {
 	s := t.engine
 	if next := earlierTime(t.earliestTimer, s.mem.nextTimerAt); next != s.mem.nextTimerAt {
@@ -70,7 +70,8 @@ func (e *Engine) publishCounts(state *reads.State) {
 		OutputBytes: m.outputBytes, UnderOwnRetention: m.retainedJobs}
 }
 
-// publishUsers makes the counts of all users, and all reserved leases, visible to readers.
+// publishUsers makes the counts of all users, and all leases of attempts not known to have started, visible
+// to readers.
 func (e *Engine) publishUsers(state *reads.State) {
 	clear(state.Usage)
 	for uid := range e.mem.users {
@@ -93,7 +94,7 @@ func (e *Engine) publishUser(state *reads.State, uid int) {
 	}
 }
 
-// publishLease makes a job's lease visible to readers, if it is reserved.
+// publishLease makes a job's lease visible to readers while its attempt is not known to have started.
 func (e *Engine) publishLease(state *reads.State, seq int64) {
 	if l := e.mem.leases[seq]; l != nil && !l.Running {
 		state.Reservations[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
@@ -102,13 +103,13 @@ func (e *Engine) publishLease(state *reads.State, seq int64) {
 	}
 }
 
-// WakeAt implements rules.Clock. It ensures that Promote is called by the given time. Only the earliest of the
-// transaction's times is kept.
+// WakeAt implements rules.Clock. It ensures that Promote is called at the given time or earlier. Of all times
+// in a transaction, only the earliest is kept.
 func (t *Tx) WakeAt(at queue.Millis) {
 	t.earliestTimer = earlierTime(t.earliestTimer, at)
 }
 
-// earlierTime returns the earlier of two times. A time of 0 does not count.
+// earlierTime returns the earlier of two times. 0 means no time.
 func earlierTime(a, b queue.Millis) queue.Millis {
 	if a == 0 || b != 0 && b < a {
 		return b

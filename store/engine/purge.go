@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// noUserDetail is the detail of an event that no user caused.
+// noUserDetail is the detail of an event that was not caused by a user.
 var noUserDetail = []byte(`{}`)
 
 // Purge implements store.Cleanup. It removes jobs that ended before a given time.
@@ -49,8 +49,8 @@ func (t *Tx) purge(filter *store.EndedFilter, limit int, detail []byte) (removed
 	return len(endedJobs), nil
 }
 
-// TrimJobs implements store.Cleanup. While the number of ended jobs is above maxJobs, it removes the job that
-// ended first. It uses the counts that every transaction maintains, so a step costs the same for any number of
+// TrimJobs implements store.Cleanup. While there are more than maxJobs ended jobs, it removes the one that
+// ended first. It uses counts that every transaction updates, so its cost does not depend on the number of
 // stored jobs.
 func (e *Engine) TrimJobs(ctx context.Context, queueName string, maxJobs int64, limit int) (more bool, err error) {
 	if queueName == "" && e.Reads.Counts().UnderGeneralRetention() <= maxJobs {
@@ -76,7 +76,8 @@ func (t *Tx) endedCount(queueName string) int64 {
 	return m.lanes.Queue(queueName).RetainedJobs
 }
 
-// OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
+// OwnRetentionQueues implements store.Cleanup. It lists the queues with jobs that ended while the queue had
+// its own retention settings.
 func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	if e.Reads.Counts().UnderOwnRetention == 0 {
 		return nil, nil
@@ -114,8 +115,8 @@ func (e *Engine) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEve
 	})
 }
 
-// TrimOutputs implements store.Cleanup. It removes a limited number of outputs while their total size is above
-// maxBytes.
+// TrimOutputs implements store.Cleanup. It removes a limited number of outputs if all outputs together have
+// more than maxBytes bytes.
 func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err error) {
 	if e.Reads.Counts().OutputBytes <= maxBytes {
 		return false, nil
@@ -140,8 +141,9 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 	})
 }
 
-// usersAboveShare returns, as share, how many bytes of outputs each user may keep if the total must decrease by
-// excessBytes. It also lists the users that hold more, with the bytes that they hold, most bytes first.
+// usersAboveShare computes how the total size of outputs can be reduced by excessBytes. share is how many
+// bytes of outputs each user may keep. usersAbove lists the users who have more, with their bytes, most bytes
+// first.
 func (t *Tx) usersAboveShare(excessBytes int64) (usersAbove []store.UserBytes, share int64) {
 	for uid, u := range t.engine.mem.users {
 		if u.outputBytes > 0 {
@@ -160,8 +162,8 @@ func (t *Tx) usersAboveShare(excessBytes int64) (usersAbove []store.UserBytes, s
 	return usersAbove, share
 }
 
-// TrimQueueOutputs does the same as TrimOutputs for jobs of a queue that ended while the queue had its own
-// retention.
+// TrimQueueOutputs implements store.Cleanup. It removes outputs like TrimOutputs, but only of jobs that ended
+// while the queue had its own retention settings.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		excess := t.engine.mem.lanes.Queue(name).RetainedBytes - maxBytes
@@ -176,9 +178,9 @@ func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int
 	})
 }
 
-// trimOutputs removes the outputs that a query returns, in its order, until their bytes reach excessBytes or their
-// number reaches limit. The query must select job, number and size. newSize is stored as the size of a removed
-// output. trimOutputs returns the number of removed outputs, and their bytes.
+// trimOutputs removes the outputs that a query returns, in the order of the query, until excessBytes bytes or
+// limit outputs are removed. The query selects the job, number and size of each output. newSize is stored as
+// the size of each removed output. trimOutputs returns the number and the bytes of the removed outputs.
 func (t *Tx) trimOutputs(excessBytes int64, limit int, newSize int64, query string, args ...any) (n int, bytes int64) {
 	var parts []removablePart
 	t.Query(func(r database.Row) (bool, error) {
@@ -192,7 +194,8 @@ func (t *Tx) trimOutputs(excessBytes int64, limit int, newSize int64, query stri
 	return len(parts), bytes
 }
 
-// removeOutputPart removes the output of an attempt, and stores newSize, which encodes the reason, as its size.
+// removeOutputPart removes the output of an attempt. It stores newSize as the size of the output, which says
+// why the output was removed.
 func (t *Tx) removeOutputPart(output removablePart, newSize int64) {
 	t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt)

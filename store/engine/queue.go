@@ -61,8 +61,8 @@ func (t *Tx) enqueue(r store.Request, texts []records.Texts) (store.Receipt, err
 	return receipt, t.err
 }
 
-// enqueueAll stores the drafts as jobs. If the request names a staged batch, it commits the batch with these
-// drafts as the last frame.
+// enqueueAll stores the drafts as jobs. If the request names a batch that is not committed yet, it commits
+// the batch with these drafts as its last jobs.
 func (t *Tx) enqueueAll(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, open := t.engine.mem.findOpenBatch(r.UID, r.Batch); open {
@@ -88,7 +88,7 @@ func (t *Tx) enqueueAll(r store.Request, texts []records.Texts) (receipt store.R
 	insert := func() error { return t.insertAll(r, texts, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.WithSavepoint(insert) // if insertAll fails, this undoes the replacement of jobs
+		return receipt, t.WithSavepoint(insert) // if insertAll fails, the replaced jobs are restored
 	}
 	return receipt, insert()
 }
@@ -150,8 +150,8 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	return receipt, nil
 }
 
-// withParentSeqs returns a copy of a draft whose dependencies refer to jobs by seq. seqs holds the seqs of the
-// request's jobs.
+// withParentSeqs returns a copy of a draft whose dependencies refer to jobs by number (seq). seqs holds the
+// numbers of the jobs of the request.
 func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	j := *draft
 	if len(j.DependsOn) > 0 {
@@ -165,8 +165,8 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	return j
 }
 
-// receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a duplicate,
-// or an empty receipt.
+// receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a
+// duplicate. If there was none, it returns an empty receipt.
 func (t *Tx) receiptForKey(r store.Request) (receipt store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
 		return receipt, nil
@@ -193,7 +193,7 @@ func draftCountError(n int) error {
 // Change implements store.Queue. It applies a user's verb, such as cancel, to a job.
 func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
 	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, priorityClass: Prompt,
-		// Even if the disk is full, users must be able to end the job that fills it.
+		// Even if the disk is full, users must be able to end or remove the job that fills it.
 		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }
 

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// This file keeps the counts of queues. Each transaction changes the counts in the writer's memory. It stores
-// the changed counts as a list in the row of meta, because every commit writes that row. When the list gets
-// long, its entries move to the table queues. A count is therefore the entry in meta, or the row of the queue
-// if meta has no entry.
+// This file keeps the counts of queues. Each transaction changes the counts in the writer's memory, and
+// stores the changed counts as a list in the row of the table meta, because every commit writes that row
+// anyway. When the list is long, its entries are moved to the rows of the table queues. So the stored count
+// of a queue is its entry in meta or, if meta has no entry for it, the one in its row.
 
-// queueWithSavedCounts returns the queue with a name. It first saves the queue's counts, so that a rollback
-// restores them.
+// queueWithSavedCounts returns the queue with a name. It first saves the counts of the queue, so that a
+// rollback can restore them.
 func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	q := t.engine.mem.lanes.Queue(name)
 	if _, known := t.queueCountsBefore[q]; !known {
@@ -28,19 +28,19 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	return q
 }
 
-// AdjustRetainedCount implements rules.Counters. It adds an ended job to the counts for its queue's own
-// retention, or subtracts it.
+// AdjustRetainedCount implements rules.Counters. If sign is 1, it adds an ended job to the counts of jobs to
+// which their queue's own retention settings apply. If sign is -1, it subtracts the job.
 func (t *Tx) AdjustRetainedCount(j *rules.Job, sign int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(sign),
 		RetainedBytes: int64(sign) * j.OutputBytes})
 }
 
-// adjustRetainedCounts changes the counts of the ended jobs to which a queue's own retention applies. It adds the
-// given numbers, which may be negative.
+// adjustRetainedCounts changes the counts of the ended jobs to which the queue's own retention settings
+// apply. It adds the given numbers, which may be negative.
 func (t *Tx) adjustRetainedCounts(name string, countChange records.QueueCounts) {
 	q, m := t.queueWithSavedCounts(name), &t.engine.mem
 	m.retainedJobs -= q.RetainedJobs
-	// A damaged row may not have been counted, so keep the counts from going below 0.
+	// Keep the counts from going below 0, since a job with a damaged row may not have been counted.
 	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
 		max(0, q.RetainedBytes+countChange.RetainedBytes)
 	m.retainedJobs += q.RetainedJobs
@@ -55,8 +55,8 @@ func (t *Tx) countWaitingIn(name string, uid int, n int64) {
 	q.Waiting = max(0, q.Waiting+n)
 }
 
-// updateQueueList updates the list in meta with the counts that the transaction changed, as updateUserList does for
-// users.
+// updateQueueList updates the list in the table meta with the counts of queues that the transaction has
+// changed.
 func (t *Tx) updateQueueList() {
 	m := &t.engine.mem
 	var changedQueues []string
@@ -72,7 +72,8 @@ func (t *Tx) updateQueueList() {
 		})
 }
 
-// writeQueue stores the counts and the rule of a queue in its row, or deletes the row if it would hold no information.
+// writeQueue stores the counts and the rule of a queue in its row. If there is nothing to store, it deletes
+// the row.
 func (t *Tx) writeQueue(q *lanes.Queue) {
 	if !q.HasRow() {
 		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
@@ -88,8 +89,8 @@ func (t *Tx) writeQueue(q *lanes.Queue) {
 		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(ruleJSON))
 }
 
-// loadQueueCounts replaces the counts from readQueues with the newer counts in the table meta, and counts the
-// leases.
+// loadQueueCounts replaces the counts that readQueues has read by the newer ones in the table meta, and
+// counts the leased jobs of each queue.
 func (e *Engine) loadQueueCounts() error {
 	m := &e.mem
 	counts, err := records.ParseQueueCounts(m.queueList)

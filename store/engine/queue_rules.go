@@ -21,7 +21,8 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	})
 }
 
-// setRule sets the rule of a queue. It discards the turns of all queues, and those of the queue's users.
+// setRule sets the rule of a queue. Afterwards, all queues start with equal turns, and so do the users of
+// this queue.
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.engine.mem
 	t.requireReload()
@@ -53,7 +54,7 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	t.rules.MadeJobsReady = true
 }
 
-// resumeQueues ends the pauses of queues whose end time has come.
+// resumeQueues ends the pause of each queue whose pause has an end time that has passed.
 func (t *Tx) resumeQueues() (more bool, err error) {
 	for _, q := range t.engine.mem.lanes.Queues {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
@@ -65,7 +66,7 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 	return false, t.err
 }
 
-// nextResume returns when the next pause of a queue ends, or 0 if no pause has an end.
+// nextResume returns the earliest end time of a queue's pause, or 0 if no pause has one.
 func (t *Tx) nextResume() (next queue.Millis) {
 	for _, q := range t.engine.mem.lanes.Queues {
 		next = earlierTime(next, q.Rule.PausedUntil)

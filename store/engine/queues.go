@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queues implements rules.Queues. It passes the queues that have room and an open lane to the callback, best
-// first.
+// Queues implements rules.Queues. It passes the queues in which a job can start to the callback, beginning
+// with the queue that is served next.
 func (t *Tx) Queues(visit func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
@@ -30,18 +30,19 @@ func (t *Tx) Queues(visit func(*rules.Queue) bool) error {
 // Queue implements rules.Queues. It returns the state of a queue.
 func (t *Tx) Queue(name string) *rules.Queue { return &t.engine.mem.lanes.Queue(name).Queue }
 
-// QueueWaitReason implements rules.Queues. It says why a queue has no room.
+// QueueWaitReason implements rules.Queues. It says why no more jobs of a queue can start: the queue is paused
+// or has too many running jobs.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 	q := t.engine.mem.lanes.Queue(name)
 	return store.WaitReason{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, NeededUnits: 1, Paused: q.Rule.Paused}
 }
 
-// waitReasonStep is the number of jobs whose wait reasons one transaction computes. Other callers can commit
-// between the transactions.
+// waitReasonStep is the number of jobs for which one transaction computes why they wait. Between two such
+// transactions, other callers can commit.
 const waitReasonStep = 100
 
-// WaitReasons implements store.Forecast. It runs in the writer, because only the writer's memory holds how much
-// of each gate is in use.
+// WaitReasons implements store.Forecast. The writer executes it, because only the writer's memory contains
+// how much of each lock, rate and resource is in use.
 func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
 	for step := range slices.Chunk(seqs, waitReasonStep) {
@@ -69,7 +70,7 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 // WeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
 func (t *Tx) WeightsDiffer() bool { return t.engine.mem.lanes.Weights > 0 }
 
-// LastServedTurn implements rules.Queues. It returns the turn of the queue that was served last.
+// LastServedTurn implements rules.Queues. It returns the turn number of the queue that was served last.
 func (t *Tx) LastServedTurn() int64 { return t.engine.mem.lastServedTurn }
 
 // RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
@@ -80,16 +81,18 @@ func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
 	l.NextTurn, t.engine.mem.lastServedTurn = nextTurn, turn
 }
 
-// BestLane implements rules.Lanes. It returns a queue's open lane with the best head, and the head of the second best.
+// BestLane implements rules.Lanes. Of a queue's lanes in which a job can start, it returns the one with the
+// best first job, and the position of the second best one's first job. (A lane holds the waiting jobs of one
+// queue and user with the same demands.)
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	l, next := t.engine.mem.lanes.Queue(q.Name).BestLane()
 	return l, next, nil
 }
 
-// If there are many queues, tidyQueues removes from memory the queues that have no lanes, no leased jobs and no
-// rule. No information is lost, because a queue created again under the same name has the same state. The
-// queues are removed after the commit, because a rollback may need them. One call checks at most moveStep
-// queues.
+// tidyQueues removes queues from memory if there are many: those without waiting jobs, leased jobs and a
+// rule. This loses no information, because a queue that is created again under the same name has the same
+// state. They are removed only after the commit, because a rollback may need them. One call checks at most
+// moveStep queues.
 func (t *Tx) tidyQueues() (more bool, err error) {
 	m := &t.engine.mem
 	if int64(len(m.lanes.Queues)) <= t.engine.maxEmptyLanes {
@@ -110,8 +113,8 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 	return false, nil
 }
 
-// Queues implements store.QueueRules. It lists the queues that exist, each with the time since which its oldest
-// ready job waits.
+// Queues implements store.QueueRules. It lists the existing queues. For each, it says since when the queue's
+// oldest ready job has been waiting.
 func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
 		for _, q := range e.mem.lanes.Queues {
@@ -121,7 +124,7 @@ func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err err
 		}
 		return list, nil
 	}
-	if e.readOnly { // no writer exists in read-only mode, so read without it
+	if e.readOnly { // in read-only mode there is no writer
 		states, err = known(nil)
 	} else {
 		states, err = readWriterMemory(ctx, e, known)
@@ -133,8 +136,8 @@ func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err err
 	return states, e.ReadOldest(ctx, states)
 }
 
-// admitQueues returns an error if new jobs exceed the limit of a queue, or if the user would have created too
-// many queues without a rule. jobsPerQueue is the number of new jobs by queue.
+// admitQueues returns an error if new jobs exceed the maximum number of waiting jobs of a queue, or if their
+// user would create too many queues. jobsPerQueue is the number of new jobs by queue.
 func (t *Tx) admitQueues(uid int, jobsPerQueue map[string]int64) error {
 	if err := rules.AdmitQueues(t, jobsPerQueue); err != nil {
 		return err
@@ -156,7 +159,7 @@ func (t *Tx) admitQueues(uid int, jobsPerQueue map[string]int64) error {
 	return nil
 }
 
-// newQueues returns the keys of jobsPerQueue for which no queue exists yet, sorted.
+// newQueues returns the names in jobsPerQueue for which no queue exists yet, sorted.
 func (t *Tx) newQueues(jobsPerQueue map[string]int64) (names []string) {
 	for name := range jobsPerQueue {
 		if q := t.engine.mem.lanes.Queues[name]; q == nil || !q.Exists() {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// The time limit of a read begins when the read gets a connection, regardless of how long it waited for one. A
-// read stops waiting if its caller gives up or the store is closed.
+// The time limit of a read begins when the read gets a connection; time spent waiting for a connection does
+// not count. A read stops waiting if its caller gives up or the store is closed.
 func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -46,7 +46,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * ReadTimeout) // this is fake time of the synctest bubble, so it takes no real time
+		time.Sleep(100 * ReadTimeout) // this is the fake time of synctest, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("the read whose caller gave up: %v", err)

@@ -53,8 +53,8 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	return r
 }
 
-// No statement of the store scans a whole table of jobs, attempts or events, or sorts rows. The test covers
-// every statement in the source.
+// No statement of the store reads a whole table of jobs, attempts or events, or sorts rows, because that
+// would be slow with many jobs. The test checks every statement in the source.
 func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -2,15 +2,16 @@ package engine
 
 import "github.com/queuectl/queuectl/store/database"
 
-// Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
+// These limits apply to one transaction that removes attempts and dependencies. Later transactions remove the
+// rest.
 const (
-	// maxRemovedWithJob limits the attempts, and the dependency rows, that are removed in the same transaction as
-	// their job.
+	// maxRemovedWithJob limits how many attempts, and how many dependencies, are removed in the same
+	// transaction as their job.
 	maxRemovedWithJob = 200
-	maxRemovedPerTx   = 1000 // attempts and dependency rows that one transaction may remove
-	removedPerStep    = 500  // attempts, or dependency rows, of a removed job that one step removes
-	// maxRemovedBytes limits the bytes of output and results that one step removes from the database. The step ends
-	// with the attempt that reaches the limit.
+	maxRemovedPerTx   = 1000 // attempts and dependencies that one transaction may remove
+	removedPerStep    = 500  // attempts, or dependencies, of a removed job that one call of tidyRemoved removes
+	// maxRemovedBytes limits how many bytes of output and results one call removes from the database. The
+	// attempt with which the limit is reached is still removed.
 	maxRemovedBytes = 1 << 20
 )
 
@@ -23,8 +24,8 @@ type attemptRange struct {
 	isComplete  bool  // the job has no further attempts
 }
 
-// firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or maxRemovedBytes of
-// output.
+// firstAttempts reads the sizes of the first attempts of a job, until limit attempts or maxRemovedBytes bytes
+// of output are reached.
 func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	a.isComplete = true
 	t.Query(func(r database.Row) (bool, error) {
@@ -39,8 +40,8 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	return a
 }
 
-// removeAttempts deletes the first attempts of a job: those in the given range. It adds their output files to
-// the table garbage.
+// removeAttempts deletes the first attempts of a job, as described by a. It adds their output files to the
+// table garbage, which lists the files to delete.
 func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	if a.count == 0 {
 		return
@@ -53,8 +54,8 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	t.readBytes += int(a.storedBytes)
 }
 
-// Remove implements rules.Jobs. It deletes a job. If the job has many attempts or dependencies, tidyRemoved
-// deletes the rest later. Readers no longer see the rest.
+// Remove implements rules.Jobs. It deletes a job, so that readers no longer see anything of it. If the job
+// has many attempts or dependencies, tidyRemoved deletes the rest of them later.
 func (t *Tx) Remove(seq int64) error {
 	n, all, _ := t.DeleteSomeEdges(seq, min(maxRemovedWithJob, maxRemovedPerTx-t.removedRows))
 	t.removedRows += n
@@ -69,8 +70,8 @@ func (t *Tx) Remove(seq int64) error {
 	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
 }
 
-// tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
-// called again.
+// tidyRemoved deletes the next attempts and dependencies of a removed job. more is true if it must be called
+// again.
 func (t *Tx) tidyRemoved() (more bool, err error) {
 	seq := t.queryInt(`SELECT seq FROM removed ORDER BY seq LIMIT 1`)
 	if seq == 0 {

@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// rankStep is the number of waiting jobs that get a new rank in one transaction. It keeps the transaction
-// short, so that other callers are hardly delayed. See docs/decisions/0010.
+// rankStep is the number of waiting jobs that get a new rank in one transaction. It is small so that other
+// callers do not wait long. See docs/decisions/0010.
 const rankStep = 250
 
-// rankingProgress is the progress of computing new ranks for the waiting jobs, in the order of their states.
-// All jobs in earlier states have new ranks. Of the jobs in the current state (the field state), those up to
-// seq have new ranks. If state is 0, all jobs have new ranks.
+// rankingProgress says how far the computation of new ranks for the waiting jobs has come. It processes one
+// state after another: all jobs in earlier states have new ranks, and of the jobs in the current state (the
+// field state), those up to seq. If state is 0, all jobs have new ranks.
 //
-// A claim computes the new ranks of the jobs that it takes. So no job is missed when it moves to a state that
-// was already processed.
+// A claim computes the ranks of the jobs that it takes. So a job is not missed if it later returns to a state
+// that was already processed.
 type rankingProgress struct {
 	state queue.State
 	seq   int64
@@ -41,8 +41,8 @@ func parseOrder(text string) (o queue.Order) {
 		AgingInterval: time.Duration(ms) * time.Millisecond}
 }
 
-// SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
-// jobs.
+// SetOrder changes the order of jobs, from which ranks are computed. Calls of Rerank then give the waiting
+// jobs new ranks.
 func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.engine.mem.order == o {
@@ -53,7 +53,7 @@ func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 	})
 }
 
-// resumeRanking begins to compute new ranks again, if the last service has not finished or the order was
+// resumeRanking begins again to compute new ranks, if the last service did not finish or the order was
 // changed while no service ran.
 func (e *Engine) resumeRanking(ctx context.Context) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
@@ -64,7 +64,7 @@ func (e *Engine) resumeRanking(ctx context.Context) error {
 	})
 }
 
-// beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
+// beginRanking gives the leased jobs new ranks. Later calls of Rerank do this for the waiting jobs.
 func (t *Tx) beginRanking() error {
 	t.engine.mem.ranking, t.engine.mem.rankedByOrder = rankingProgress{state: queue.Blocked}, ""
 	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.engine.mem.order))
@@ -87,8 +87,8 @@ func (t *Tx) endRanking() {
 	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.mem.rankedByOrder)
 }
 
-// Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
-// remain.
+// Rerank gives the next waiting jobs new ranks, if the order has changed. more is true if there are more jobs
+// to do.
 func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
 	if !e.Reads.Counts().Reranking {
 		return false, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Only operations that may use the whole disk reserve get the last part of the reserve.
+// The last part of the disk reserve is released only for operations that remove data.
 func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

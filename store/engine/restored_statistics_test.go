@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// A restored backup has the statistics of the time when it was made, including how far they were summed up. It
-// continues from that state.
+// After a restore, the statistics are those of the time of the backup. Summing them up to hours and days
+// continues from there.
 func TestRestoredStatisticsContinue(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)

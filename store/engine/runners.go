@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// StoreRunnerDirs stores the directories of the runners that may have leases.
+// StoreRunnerDirs stores the directories of the runners that may have leased jobs.
 func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 	list, err := json.Marshal(dirs)
 	if err != nil {

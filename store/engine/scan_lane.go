@@ -11,8 +11,9 @@ import (
 )
 
 // ScanLane implements rules.Lanes. It reads the next jobs of a lane. A job that cannot be read, or does not
-// belong in the lane, goes into DamagedJobs, because it would otherwise block the jobs behind it. ScanLane
-// reads jobs in pieces, because a server sends all rows of a result, even those that are not used.
+// belong in the lane, is added to DamagedJobs, because it would otherwise block the jobs behind it. ScanLane
+// reads a limited number of rows at a time, because a server sends all rows of a result, even those that are
+// not needed.
 func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
@@ -60,9 +61,9 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	return t.peekNextPriority(l)
 }
 
-// peekNextPriority finds the next unleased job of the lane after the jobs that ScanLane has found. It reads
-// only the columns that decide the lane's rank, because the job may have a large input. The claim that takes
-// the job reads the rest.
+// peekNextPriority finds the first job of the lane that is not leased and that ScanLane has not returned. It
+// reads only the columns that determine the lane's rank, because the job may have a large input. The claim
+// that takes the job reads all columns.
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.Exhausted = true
 	found := func(h *readahead.Head) (more bool) {
@@ -97,13 +98,14 @@ func scanLaneSQL(columns string) string {
 		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
 }
 
-// scanLaneArgs returns the arguments to read up to limit jobs of a lane, beginning at a position.
+// scanLaneArgs returns the arguments for scanLaneSQL to read up to limit jobs of a lane, beginning at a
+// position.
 func scanLaneArgs(lane int64, start rules.Position, limit int) []any {
 	return []any{lane, start.Rank, start.Seq, int64(limit)}
 }
 
-// scanNextRows reads the next jobs of a lane and passes their rows to handleRow. hasLeft is true for a job
-// that has left the lane since its row was read. scanNextRows reports whether the lane has no further jobs.
+// scanNextRows reads the next jobs of a lane and passes their rows to handleRow. If a row was read earlier
+// and its job is no longer in the lane, hasLeft is true. reachedEnd is true if the lane has no further jobs.
 func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasLeft bool) (more bool, err error)) (
 	reachedEnd bool, err error) {
 	rows, piece := 0, t.ReadLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
@@ -128,8 +130,8 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 	return rows < piece, err
 }
 
-// readLanes reads the next jobs of several lanes from the server. It does not write the changed lanes first, since
-// it only reads jobs.
+// readLanes reads the next jobs of several lanes from the server. It only reads jobs, so it need not first
+// write lanes that the transaction has changed.
 func (t *Tx) readLanes(starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	if err := t.EnsureBegun(); err != nil {
 		return nil, err

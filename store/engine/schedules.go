@@ -70,14 +70,14 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (newSched
 	return newSchedule, err
 }
 
-// storedSchedule holds the columns of a schedule that are needed to change it.
+// storedSchedule holds those columns of a stored schedule that are needed to change or replace it.
 type storedSchedule struct {
 	generation  int64 // generation of the schedule; 0 if there is no schedule with the name
 	uid         int
 	storedBytes int64 // bytes that count toward the user's quota
 }
 
-// readStoredSchedule reads these columns.
+// readStoredSchedule reads the columns in storedSchedule for the schedule with a name.
 func (t *Tx) readStoredSchedule(name string) (s storedSchedule) {
 	database.FirstRow(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
 		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
@@ -109,8 +109,8 @@ func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
 		schedule)
 }
 
-// AddOccurrenceRecord implements rules.Schedules. It records the outcome of an occurrence, and deletes the
-// oldest records above the limit.
+// AddOccurrenceRecord implements rules.Schedules. It records what happened at a planned start (an occurrence)
+// of a schedule. If there are too many records, it deletes the oldest.
 func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -122,7 +122,8 @@ func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) erro
 		schedule, schedule, int64(store.MaxOccurrenceRecords))
 }
 
-// IDTaken implements rules.Jobs. It reports whether any job has the id, including jobs of staged batches.
+// IDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
+// count too.
 func (t *Tx) IDTaken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
@@ -174,7 +175,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 	})
 }
 
-// RunOccurrences carries out and records occurrences of a schedule.
+// RunOccurrences starts the jobs of planned starts (occurrences) of a schedule, and records what happened.
 func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (fired store.OccurrenceResult,
 	err error) {
 	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (fired store.OccurrenceResult, err error) {
@@ -204,6 +205,6 @@ func (t *Tx) enqueueScheduledJob(request *store.OccurrenceRequest, draft queue.J
 		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
-	// Record the owner only here, after the job was accepted.
+	// Record the owner only now, because a job that is rejected must not record one.
 	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, request.Owner)
 }

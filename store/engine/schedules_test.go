@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A schedule with a damaged draft creates no jobs and reports the damage. It can be paused and replaced, and
-// does not affect other schedules.
+// A schedule whose stored job is damaged creates no jobs and reports the damage. It can be paused and
+// replaced, and other schedules are not affected.
 func TestADamagedSchedule(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
@@ -57,8 +57,8 @@ func TestADamagedSchedule(t *testing.T) {
 	}
 }
 
-// Schedules, the records of their runs and the links from jobs to schedules are kept when the store is closed
-// and opened again.
+// Schedules, the records of their planned starts, and the links from jobs to their schedules are kept when
+// the store is closed and opened again.
 func TestSchedulesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -97,7 +97,8 @@ func TestSchedulesAreKept(t *testing.T) {
 	}
 }
 
-// An occurrence that enqueues no job, because another job has its unique key, does not record the user's name.
+// If a schedule creates no job, because another job has its unique key, the name of the schedule's user is
+// not recorded.
 func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()

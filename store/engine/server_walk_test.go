@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// openWithForeignCommits opens a node to which commits of other nodes seem to appear; see
+// openWithForeignCommits opens a node that behaves as if other nodes committed too; see
 // SimulateForeignCommits.
 func openWithForeignCommits(t *testing.T, url string, order queue.Order) *postgres.Store {
 	t.Helper()
@@ -24,8 +24,8 @@ func openWithForeignCommits(t *testing.T, url string, order queue.Order) *postgr
 	return s
 }
 
-// The engine on a PostgreSQL server fulfils the contract of store.Store, even if other nodes change the
-// database.
+// The engine on a PostgreSQL server does everything that store.Store promises, even while other nodes change
+// the database.
 func TestConformanceOfAServer(t *testing.T) {
 	skipUnlessServer(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
@@ -34,8 +34,8 @@ func TestConformanceOfAServer(t *testing.T) {
 	})
 }
 
-// The engine on a PostgreSQL server behaves like the model in random walks. A walk is a sequence of random
-// operations.
+// After any sequence of random operations (a walk), the engine on a PostgreSQL server has the same state as
+// the simple store in memory, the model.
 func TestWalksOfAServer(t *testing.T) {
 	p := skipUnlessServer(t)
 	engine.RunWalks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
@@ -47,15 +47,16 @@ func TestWalksOfAServer(t *testing.T) {
 	})
 }
 
-// A node that only applies the cache deltas of another node has the same caches as that node, after any
-// operation and across restarts. Its lanes are correct after every step.
+// A node that applies the cache deltas of another node (its changes to cached data) has the same caches as
+// that node, after any operation and across restarts. Its lanes are correct after every step.
 func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 	p := skipUnlessServer(t)
 	engine.RunMirroredWalks(t, 1, func(t *testing.T) func(queue.Order) (s store.Store, first, second *engine.Engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (s store.Store, first, second *engine.Engine) {
 			open := func(name string) *postgres.Store {
-				// The node lease is long, because no cache deltas are stored for a node whose lease has expired.
+				// Use a long node lease, because no cache deltas are stored for a node whose lease has
+				// expired.
 				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
 					Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 				if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
+// Simulate returns the jobs that the next claims would take. It really claims them, and then undoes the
+// claims.
 func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) (simulation store.Simulation, err error) {
 		err = t.WithSavepoint(func() (err error) {
@@ -29,8 +30,8 @@ func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 // errSimulated makes WithSavepoint undo the simulated claims.
 var errSimulated = errors.New("simulation only")
 
-// WithSavepoint implements rules.Savepoints. It runs a part of the transaction, and undoes it if the part
-// returns an error.
+// WithSavepoint implements rules.Savepoints. It calls part and, if that returns an error, undoes the changes
+// of part but not those of the rest of the transaction.
 func (t *Tx) WithSavepoint(part func() error) error {
 	t.WriteNamingCounts()
 	t.Exec(`SAVEPOINT part`)

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A simulation that stops at its limit reports that it is incomplete. In this test, all jobs of one user need
-// the same lock, and each job needs a second lock that no other job needs. So the claim of the first job must
-// close the lanes of all other jobs.
+// A simulation that stops at its limit of work reports that it is incomplete. To reach the limit, all jobs of
+// one user need the same lock, and each job also needs a second lock that no other job needs. So after the
+// claim of the first job, each other job must be recorded separately as waiting for the first lock.
 func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	for _, c := range []struct {
 		many       int
@@ -51,8 +51,8 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	}
 }
 
-// A gate counts the jobs that name it. If a part of a transaction is undone, the jobs in this part do not count.
-// Jobs that were enqueued earlier in the transaction do.
+// The store counts the jobs that name a lock. If a part of a transaction is undone, the jobs in this part no
+// longer count, but jobs that were enqueued earlier in the transaction do.
 func TestUndoneJobsNameNoGate(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	withLock := draft(ofUser(1), func(j *queue.Job) {

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// statistics returns the writer of the transaction's statistics.
+// statistics returns a writer for the statistics of this transaction.
 func (t *Tx) statistics() *statistics.Writer {
 	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.engine.mem.statistics,
 		Cache: &t.engine.minuteStats,

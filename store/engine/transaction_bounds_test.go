@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. The returned function reports the highest number
-// of rows that a transaction has changed since the function's last call, and how many transactions have changed
-// any.
+// countChangedRows counts the rows that each transaction changes. The returned function returns the highest
+// number of rows that one transaction has changed since the last call, and how many transactions have changed
+// rows.
 func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -45,7 +45,8 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 	}
 }
 
-// stageJobs sends n jobs to a batch, 1,000 in each frame. If withIDs is set, the jobs have ids that a user chose.
+// stageJobs adds n jobs to a batch in requests of 1,000 jobs, and does not commit it. If withIDs is set, the
+// jobs have ids that a user chose.
 func stageJobs(t *testing.T, s *Store, batch string, n int, withIDs bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -62,7 +63,8 @@ func stageJobs(t *testing.T, s *Store, batch string, n int, withIDs bool) {
 	}
 }
 
-// dropDamagedBatch aborts a batch with an unreadable frame, and checks that the ids of the batch are free.
+// dropDamagedBatch aborts a batch that is partly unreadable, and checks that the ids of its jobs can be used
+// again.
 func dropDamagedBatch(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
@@ -77,7 +79,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
-	if err == nil { // ids in batches are checked only while a batch exists
+	if err == nil { // the ids in batches are checked only while there is a batch
 		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
@@ -116,14 +118,14 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 	}
 }
 
-// applyBatch moves a committed batch into the queue.
+// applyBatch moves all jobs of a committed batch into the queue.
 func applyBatch(t *testing.T, s *Store, receipt store.Receipt) {
 	t.Helper()
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
 }
 
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
-// So other callers wait at most for one step.
+// So other callers never wait for more than one such step.
 func TestNoTransactionIsLarge(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const many = 5 * promoteStep
@@ -206,7 +208,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	if left := s.mem.batches; len(left) != 0 {
 		t.Errorf("remaining batches: %+v", left)
 	}
-	// The ids of removed batches are free again; the ids of jobs are not.
+	// The ids of removed batches can be used again; those of jobs cannot.
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
 		draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
@@ -217,7 +219,8 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	}
 }
 
-// If the service dies while a batch is being removed, the next start removes the rest of the batch and frees its ids.
+// If the service dies while it removes a batch, the next start removes the rest of the batch and frees the
+// ids of its jobs.
 func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -248,8 +251,8 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	}
 }
 
-// A removed job with a long history disappears immediately. Its attempts are removed in small steps, also
-// after the store was reopened. In the meantime doctor finds no faults.
+// A removed job with many attempts disappears immediately. Its attempts are removed later in small steps,
+// which continue after the store is opened again. Until then, doctor finds no faults.
 func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	const many = 2600
 	dir := t.TempDir()
@@ -294,8 +297,8 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	expectNoFaults(t, s, "at last")
 }
 
-// A transaction that removes several jobs removes a bounded number of attempts, however many attempts they
-// have.
+// A transaction that removes several jobs removes a limited number of attempts, however many attempts the
+// jobs have.
 func TestRemovalsAreBoundedTogether(t *testing.T) {
 	const jobs, each = 50, 150
 	s := openStore(t, t.TempDir())
@@ -328,8 +331,8 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 	expectNoFaults(t, s, "at last")
 }
 
-// A claim that finds expired jobs cancels a bounded number of them per transaction, and continues until it
-// finds a runnable job.
+// If a claim finds many expired jobs, each transaction cancels a limited number of them. The claim continues
+// until it finds a job that can start.
 func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.now()

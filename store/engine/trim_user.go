@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user's
-// bytes are above maxBytes.
+// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs until the user's data
+// has at most maxBytes bytes. One call removes a limited number; more is true if there is more to remove.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.engine.mem.users[uid].totalBytes()-maxBytes, maxOutputsPerStep)
@@ -20,9 +20,10 @@ func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (mor
 	})
 }
 
-// TrimUserData implements rules.History. It removes inputs and outputs of a user inside the transaction.
+// TrimUserData implements rules.History. It removes inputs and outputs of a user's jobs within this
+// transaction, to bring the user's data to maxBytes bytes or less.
 func (t *Tx) TrimUserData(uid int, maxBytes int64) error {
-	if t.hasUnconfirmedPrewrite(uid) { // a prewritten attempt is in the database, but not yet in the counts
+	if t.hasUnconfirmedPrewrite(uid) { // an attempt was written early and is not counted yet
 		return errPrewrite
 	}
 	needed, limit := t.engine.mem.users[uid].totalBytes()-maxBytes, store.RemovalLimit(t.examinedCount)
@@ -44,10 +45,10 @@ type removablePart struct {
 	endedAt int64 // when the job ended; 0 if it has not ended
 }
 
-// removableParts lists up to limit parts of a user's jobs that can be removed, until they add up to neededBytes;
-// isEnough reports whether they do. The parts of jobs that have not ended come first. Ended jobs follow,
-// in the order in which they ended. The input of each job comes before its outputs. Each of the two queries
-// reads at most limit rows, in the order of an index.
+// removableParts lists parts of a user's jobs that can be removed, until they add up to neededBytes or there
+// are limit of them. isEnough reports whether they add up to neededBytes. Parts of jobs that have not ended
+// come first, then those of ended jobs, in the order in which the jobs ended. A job's input comes before its
+// outputs. Each of the two queries reads at most limit rows, in the order of an index.
 func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []removablePart, isEnough bool) {
 	if neededBytes <= 0 {
 		return nil, true
@@ -89,8 +90,8 @@ func (t *Tx) removeParts(uid int, parts []removablePart) {
 	}
 }
 
-// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
-// ends in ]} if it has only an environment; see records.EncodeInput.
+// removeInput removes the input of a user's job. In its stored form, an input with an environment begins with
+// {"env": and one that contains only an environment also ends with ]}; see records.EncodeInput.
 func (t *Tx) removeInput(uid int, part removablePart) {
 	parts := queue.InputParts(0)
 	database.FirstRow(t, func(r database.Row) {
@@ -109,7 +110,7 @@ func (t *Tx) removeInput(uid int, part removablePart) {
 func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	database.FirstRow(t, func(r database.Row) {
-		// The caller counts the size of the new record. Here the size of the deleted record is subtracted.
+		// Subtract the size of the deleted record. The caller counts the size of the new one.
 		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts
 		WHERE seq = ? ORDER BY n LIMIT 1`, seq)

@@ -18,15 +18,15 @@ var _ rules.Tx = (*Tx)(nil)
 // Now implements rules.Clock. It returns the time at the start of the transaction.
 func (t *Tx) Now() queue.Millis { return t.startTime }
 
-// Order implements rules.Settings. It returns the settings from which ranks are computed. reranking is true
-// while some ranks follow earlier settings.
+// Order implements rules.Settings. It returns the settings from which the ranks of jobs are computed. While
+// reranking is true, some stored ranks still follow the previous settings.
 func (t *Tx) Order() (o queue.Order, reranking bool) {
 	return t.engine.mem.order, t.engine.mem.ranking.state != 0
 }
 
-// fenceStep is the maximum by which a claim raises a fence. A fence is the number of a lease. The step is
-// random, so that no user can predict the fence of an attempt, which is part of the names of its output and
-// processes. The numbers suffice for a hundred million claims of one job.
+// fenceStep is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
+// output and processes contain its fence, so the step is random: no user can predict these names. An int64
+// suffices for a hundred million claims of one job.
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
@@ -47,11 +47,11 @@ func (t *Tx) UserCounts(uid int) rules.UserCounts {
 		OutputBytes: u.outputBytes}
 }
 
-// Hooks implements rules.Settings. It returns which hooks are created, and when.
+// Hooks implements rules.Settings. It returns the settings that decide after which jobs a hook is created.
 func (t *Tx) Hooks() *store.Hooks { return &t.engine.mem.hooks }
 
-// FormerOwnerUID implements rules.Jobs. It returns the uid below 0 that a job gets after its lease, or 0 if it
-// keeps its uid.
+// FormerOwnerUID implements rules.Jobs. It returns 0 if the job keeps its uid. Otherwise it returns the
+// negative uid that the job gets when its lease ends.
 func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 	if d := t.engine.mem.disownmentOf(uid, seq); d != nil {
 		return d.formerUID
@@ -80,7 +80,8 @@ func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, e
 		`SELECT `+records.HeadColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
-// Insert implements rules.Jobs. It stores a new job.
+// Insert implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.drafts, which holds
+// the job's encoded texts.
 func (t *Tx) Insert(j *rules.Job, draftNumber int) error {
 	text := &t.drafts[draftNumber]
 	demands, err := records.EncodeDemands(j.Demands)
@@ -104,8 +105,8 @@ func (t *Tx) Insert(j *rules.Job, draftNumber int) error {
 	return t.err
 }
 
-// Put implements rules.Jobs. It writes the row of a stored job. Other methods of this file write only a few
-// columns of the row.
+// Put implements rules.Jobs. It writes all columns of a job's row that can change, except its progress, input
+// and stored sizes.
 func (t *Tx) Put(j *rules.Job) error {
 	const updateSQL = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?,
 		attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
@@ -141,8 +142,8 @@ func (t *Tx) Put(j *rules.Job) error {
 	return t.writeInput(j.Seq, &text)
 }
 
-// PutProgress implements rules.Jobs. It writes the progress of a job, which Put does not write, because few
-// jobs report progress.
+// PutProgress implements rules.Jobs. It writes the progress of a job. Put does not, because few jobs report
+// progress.
 func (t *Tx) PutProgress(j *rules.Job) error {
 	text := ""
 	if j.Progress != nil {
@@ -174,8 +175,8 @@ func (t *Tx) subtractOutput(seq, bytes int64) {
 	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
 
-// writeInput stores a job's env and stdin in the table inputs. If they fit into the job's row, it removes them
-// from that table instead.
+// writeInput stores a job's env and stdin in the table inputs. If they are small enough for the row of the
+// job, it deletes them from inputs instead.
 func (t *Tx) writeInput(seq int64, texts *records.Texts) error {
 	if texts.InlineInput() != nil {
 		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
@@ -190,7 +191,7 @@ func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
 	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
 }
 
-// AddAttempt implements rules.History. It records an attempt of a job.
+// AddAttempt implements rules.History. It records an ended attempt of a job.
 func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	d, a := &settlement.Decision, &settlement.Attempt
 	if j.LastAttempt = records.EncodePlainAttempt(settlement); j.LastAttempt != "" {
@@ -233,7 +234,7 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), uidOrNull(j.RestrictedToUID()))
 }
 
-// recordEvent adds an event about a job, or about none if j is nil.
+// recordEvent adds an event about the job j. If j is nil, the event concerns no job.
 func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	t.err = cmp.Or(t.err, err)
@@ -249,7 +250,7 @@ func (t *Tx) CountEnqueued() { t.engine.mem.enqueuedTotal++ }
 // CountTransition implements rules.Counters. It counts the change of a job from one state to another.
 func (t *Tx) CountTransition(j *rules.Job, oldState, newState queue.State) {
 	m := &t.engine.mem
-	// The count may be 0, because a damaged row may have another state than the one that was counted.
+	// A damaged row may have another state than the one that was counted. So the count may already be 0.
 	m.jobCounts[oldState] = max(0, m.jobCounts[oldState]-1)
 	m.jobCounts[newState]++
 	m.jobCounts[0] = 0
@@ -340,9 +341,9 @@ func (t *Tx) noteReservedChange(l *rules.Lease) {
 	}
 }
 
-// adjustUsedUnits adds the units that a lease holds to the used units of its gates. If sign is -1, it subtracts
-// them. A running lease holds no units of a rate, because its start is recorded instead. Only leases of this
-// node hold units of resources.
+// adjustUsedUnits adds sign times the units that a lease holds to the used units of the gates: 1 adds, -1
+// subtracts. It skips rates if the attempt has started, because the recorded start counts then. It skips
+// resources if the job runs on another node, because each node counts only its own.
 func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return

@@ -46,8 +46,8 @@ func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 	})
 }
 
-// promoteStep limits the rows that one call of Promote handles for each duty. moveStep limits the jobs that it
-// moves. These limits keep the transaction short, so that other callers are hardly delayed.
+// promoteStep and moveStep limit the work of one call of Promote, so that its transaction is short and other
+// callers hardly wait. promoteStep limits the rows that one duty deletes, moveStep the jobs that it moves.
 const (
 	promoteStep = 1000
 	moveStep    = 250
@@ -89,7 +89,7 @@ func (t *Tx) makeDueReady() (more bool, err error) {
 }
 
 // deleteOldKeys deletes up to promoteStep idempotency keys that are older than IdempotencyKeyRetention. Keys
-// are stored in the order of their age, so the age of the first one shows whether any must be deleted.
+// are numbered in the order of their age, so it examines the first ones.
 func (t *Tx) deleteOldKeys() (more bool, err error) {
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
 	oldest := t.queryInt(`SELECT at FROM keys ORDER BY n LIMIT 1`)

@@ -9,19 +9,22 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
+// HasSeveralUsers implements rules.UserTurns. It reports whether jobs of more than one user may be ready to
+// start in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
 	return t.engine.mem.lanes.Queue(q.Name).HasSeveralUsers()
 }
 
-// EachContender implements rules.UserTurns. It passes the best open lane of every user in a queue to the
-// callback.
+// EachContender implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose
+// next job is the best. A lane is the list of a user's waiting jobs with the same demands, and open if its
+// next job may start.
 func (t *Tx) EachContender(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	ls := t.engine.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), visit)
 }
 
-// RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user, and returns the turn.
+// RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user from a queue, and
+// returns what UndoUserTurn needs.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	q, m := t.engine.mem.lanes.Queue(rulesQueue.Name), &t.engine.mem
 	m.claimCount++
@@ -36,7 +39,7 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	return turn
 }
 
-// maxRememberedTurns is the number of the node's last turns whose users are remembered.
+// maxRememberedTurns is how many of the last claimed jobs a queue remembers the users of.
 const maxRememberedTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
@@ -57,18 +60,19 @@ func (t *Tx) setLastTurn(q *lanes.Queue, uid int, turnNumber int64) {
 	t.publishTurns(q)
 }
 
-// publishTurns makes the turns of a queue visible to readers once the transaction is stored.
+// publishTurns notes that the turns in a queue have changed, so that readers see them after the commit.
 func (t *Tx) publishTurns(q *lanes.Queue) {
 	if !slices.Contains(t.changedTurns, q) {
 		t.changedTurns = append(t.changedTurns, q)
 	}
 }
 
-// refreshStaleQueues reads the open lanes of queues whose lanes in memory are out of date.
+// refreshStaleQueues reads from the database the open lanes of each queue whose lanes in memory are out of
+// date.
 func (t *Tx) refreshStaleQueues() error { return t.engine.mem.lanes.Refresh(t.readStaleLanes) }
 
-// readStaleLanes reads the stale open lanes with demands of a queue. It uses one query for each user. On a server,
-// where each query takes a round trip, it uses a single query.
+// readStaleLanes reads again from the database the lanes of a queue that are out of date in memory. It uses
+// one query for each user, but on a server, where each query takes a round trip, a single one.
 func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 	if t.isRemote() {
 		return t.readStaleLanesInOneQuery(q)
@@ -85,8 +89,8 @@ func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 	return t.err
 }
 
-// readStaleLanesInOneQuery does the same as readStaleLanes in a single query for all users. It leaves out lanes
-// that are closed only for this node.
+// readStaleLanesInOneQuery does the same as readStaleLanes in a single query for all users. The query leaves
+// out lanes whose jobs may not start on this node.
 func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	var uids []int
 	if !q.Stale {
@@ -96,8 +100,8 @@ func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	return t.engine.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
-// readNextOpenLanes reads the first open lanes of the lowest uid that meets a condition, and returns that uid. It
-// returns nil if no user meets it.
+// readNextOpenLanes finds the lowest uid that meets an SQL condition, reads the first open lanes of this
+// user, and returns the uid. It returns nil if no user meets the condition.
 func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
 	t.eachLane(func(l rules.Lane) bool {
 		if uid != nil && l.UID != *uid {

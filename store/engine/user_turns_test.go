@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// After another node has changed lanes, a node reads only the lanes of their users again. One query is enough
-// for several users, or for all.
+// If another node has changed jobs of some users, a node reads only the lanes of these users again. One query
+// is enough for several users, and also for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {
@@ -29,8 +29,8 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 	}
 }
 
-// A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the
-// columns that decide the lane's rank.
+// A claim reads the complete rows only of the jobs that it takes. Of the job that follows them in the user's
+// list, it reads only the columns that decide the rank.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)

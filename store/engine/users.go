@@ -9,21 +9,22 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// user holds the counts of one user in the writer's memory.
+// user holds the counts of one user. The engine keeps them in memory.
 type user struct {
 	waitingJobs   int64 // number of waiting jobs; stored in the table users
 	waitingHooks  int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
 	leasedJobs    int
-	stagedJobs    int64 // number of jobs of batches, without those already in the queue
+	stagedJobs    int64 // number of jobs enqueued in batches that are not in the queue yet
 	openBatches   int   // number of batches that are not committed
-	chosenIDCount int64 // number of ids that the user chose for jobs in uncommitted batches
+	chosenIDCount int64 // number of jobs in uncommitted batches whose ids the user chose
 	storedBytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
 	outputBytes   int64 // bytes of outputs, which the field storedBytes includes; stored in the same table
-	// stagedBytes is the size of the user's jobs in batches, in bytes.
+	// stagedBytes is the size of the jobs that the user has enqueued in batches and that are not in the queue
+	// yet.
 	stagedBytes int64
 }
 
-// totalBytes returns how many bytes the user's jobs hold, including jobs in batches.
+// totalBytes returns how many bytes the user's jobs take, both those in the queue and those still in a batch.
 func (u user) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
 func (t *Tx) changeUser(uid int, change func(u *user)) {
@@ -56,13 +57,13 @@ func (m *memory) putUser(uid int, u user) {
 	m.users[uid] = u
 }
 
-// countLease adds n to the number of leased jobs of a job's user and queue.
+// countLease adds n to the number of leased jobs of the user and the queue that a job belongs to.
 func (t *Tx) countLease(j *rules.Job, n int) {
 	t.saveUser(j.UID)
 	t.engine.mem.countLease(j.UID, j.Queue, n)
 }
 
-// countLease adds n to the numbers of leased jobs of a user and a queue.
+// countLease adds n to the number of leased jobs of a user, and to that of a queue.
 func (m *memory) countLease(uid int, queue string, n int) {
 	m.changeUser(uid, func(u *user) { u.leasedJobs += n })
 	q := m.lanes.Queue(queue)
@@ -71,7 +72,7 @@ func (m *memory) countLease(uid int, queue string, n int) {
 	}
 }
 
-// recountLeased counts the leased jobs of each queue again.
+// recountLeased computes the number of leased jobs of each queue from the leases.
 func (m *memory) recountLeased() {
 	for _, q := range m.lanes.Queues {
 		q.Leased = 0
@@ -84,13 +85,12 @@ func (m *memory) recountLeased() {
 	}
 }
 
-// maxListedEntries is the maximum number of users in meta.users, and of queues in meta.queues.
+// maxListedEntries is the maximum number of users in the column meta.users, and of queues in meta.queues.
 const maxListedEntries = 32
 
-// updateList adds changedKeys, the users or queues whose counts the transaction has changed, to *listedKeys. It
-// stores the encoded list for the table meta in *listText. The list holds the counts of users or queues whose
-// rows are out of date. If it gets longer than maxListedEntries, updateList writes the rows of all its entries
-// and empties it.
+// updateList adds changedKeys to *listedKeys, the users or queues whose own rows are out of date, and encodes
+// their counts in *listText, a column of the table meta. If the list gets longer than maxListedEntries,
+// updateList writes all the rows and empties the list.
 func updateList[K comparable](
 	listedKeys *[]K, listText *string, changedKeys []K, writeRow func(K), formatEntry func(K) string,
 ) {
@@ -116,8 +116,8 @@ func updateList[K comparable](
 	*listedKeys, *listText = keys, builder.String()
 }
 
-// updateUserList records the changed counts of users in meta.users, because every commit writes that row anyway.
-// See docs/decisions/0019.
+// updateUserList records the changed counts of users in the column meta.users. This is cheap, because every
+// commit writes the row of the table meta anyway. See docs/decisions/0019.
 func (t *Tx) updateUserList() {
 	m := &t.engine.mem
 	var changedUIDs []int
@@ -156,7 +156,8 @@ func (e *Engine) readUsers(queries *database.QueryBatch) {
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
-// loadUserCounts brings the users' counts up to date: it applies the newer counts in meta.users, and counts leases.
+// loadUserCounts applies the counts in meta.users, which are newer than those in the table users, and counts
+// the leased jobs of each user.
 func (e *Engine) loadUserCounts() error {
 	m := &e.mem
 	counts, err := database.ParseUserCounts(m.userList)

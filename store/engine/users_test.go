@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// TrimUserData skips jobs whose inputs are missing from the database, and removes data of jobs that ended later.
+// TrimUserData does not count the inputs that a damaged database lacks. It removes the inputs of other jobs
+// instead.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const all = 2*maxOutputsPerStep + 20
@@ -41,9 +42,9 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// replaceOldestAttempt lets a job fail until it has store.KeptAttemptRecords attempt records, and removes their
-// outputs with TrimOutputs. When one more attempt fails, the user's quota is exceeded. So the record of that
-// attempt replaces the oldest one.
+// replaceOldestAttempt lets a job fail until it has store.KeptAttemptRecords attempt records, and removes
+// their outputs. Then the job fails once more while its user exceeds the quota, so the new record replaces
+// the oldest one.
 func replaceOldestAttempt(t *testing.T, s *Store) {
 	t.Helper()
 	seq := enqueueFor(t, s, 0, 1)[0]

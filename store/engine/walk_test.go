@@ -24,8 +24,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// checkMemory compares the lanes, queues and counts in memory with the tables. It returns an error if they
-// differ.
+// checkMemory returns an error if the lanes, queues and counts in memory differ from those in the tables.
 func (e *Engine) checkMemory() error {
 	for e.gateRechecks.DirtyGateCount() > 0 {
 		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
@@ -63,8 +62,8 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	return byID, demands, err
 }
 
-// checkJobLanes returns an error for each ready job in the wrong place: not in the lane of its queue, user and
-// demands, or before the head of its lane. It ignores leased jobs.
+// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands, or if it
+// ranks before the job that its lane has recorded as the first. It ignores leased jobs.
 func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -82,7 +81,8 @@ func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string)
 	return errors.Join(mismatch, err)
 }
 
-// checkUsedUnits returns an error if the units in use at a gate differ from those that leases hold.
+// checkUsedUnits returns an error if the units in use at a gate differ from the sum of the units that leases
+// hold.
 func (t *Tx) checkUsedUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
@@ -109,8 +109,8 @@ func (t *Tx) checkUsedUnits() error {
 	return nil
 }
 
-// checkCounts returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
-// or if rows contradict each other.
+// checkCounts returns an error if the counts in memory of lanes, dependencies, users and gates differ from
+// the tables, or if rows contradict each other.
 func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	m := &t.engine.mem
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
@@ -191,8 +191,8 @@ func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
-// verifyConn makes the integrity checks, which are written for a file, work on a server. There, each node has
-// its own list of reserved leases.
+// verifyConn adapts the queries of the integrity checks, which are written for SQLite, to a server, where
+// each node stores its own list of reserved leases.
 type verifyConn struct{ database.Conn }
 
 func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql string, args ...any) error {
@@ -203,8 +203,9 @@ func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql stri
 	return v.Conn.Query(handleRow, sql, args...)
 }
 
-// checkClosedLanes returns an error if a gate has room for the best lane that it has closed in a list. But a lane
-// may stay closed behind an open lane of the same queue and user that also needs the gate.
+// checkClosedLanes returns an error if a lane is closed although the gate that closed it has room for its
+// first job. It checks the best lane in each list of closed lanes. A lane may stay closed behind an open lane
+// of the same queue and user that also needs the gate.
 func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
@@ -223,14 +224,15 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
 		}) {
-			at.key.UID = 0 // at this gate, the lanes of all users wait behind a single best lane
+			at.key.UID = 0 // a resource has one list for the lanes of all users
 		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
-		// Lanes may have the same head, because a head may precede the first job. Then choose the most units.
+		// Lanes may have the same head, because a lane's head may rank before its first job. Then choose the
+		// one that needs more units.
 		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) {
 			best[at] = l
 		}
@@ -335,8 +337,8 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 	return err
 }
 
-// runWalks compares engines with the model in n random walks, which are sequences of random operations. The
-// callback open returns a function that opens an engine, each time on the same database.
+// runWalks compares engines with the model of the package storetest in n random walks. A walk is a sequence
+// of random operations. open returns a function that opens an engine, each time on the same database.
 func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// In sequences of random operations with restarts, the engine behaves like the model. Its lanes are correct
-// after every operation.
+// In sequences of random operations and restarts, the engine returns the same results as the model, and its
+// lanes are correct after every operation.
 func TestWalks(t *testing.T) {
 	engine.RunWalks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
 		dir := t.TempDir()

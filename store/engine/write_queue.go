@@ -19,8 +19,9 @@ const (
 	Normal = writequeue.Normal
 )
 
-// op is one operation for the writer. Its field run must make all its checks before it writes, so that nothing
-// has changed if it returns a *queue.Error. The writer may call run several times.
+// op is an operation that waits for its commit or is in one. run must make all its checks before it writes:
+// if it returns a *queue.Error, the other operations are committed without it. run may be called several
+// times.
 type op struct {
 	run           func(*Tx) error
 	priorityClass Class
@@ -39,8 +40,8 @@ type op struct {
 // Owner implements writequeue.Op. It returns the operation's user and priority class.
 func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Class: o.priorityClass} }
 
-// Do carries out an operation and waits for its commit. If ctx has ended before the operation is in the write
-// queue, Do returns an error. Later, the end of ctx has no effect. For operations that only read, use
+// Do carries out an operation and waits for its commit. The end of ctx has an effect only before the
+// operation is in the write queue: Do then returns an error. For operations that only read, use
 // readWriterMemory.
 func (e *Engine) Do(ctx context.Context, class Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{run: run, priorityClass: class})
@@ -65,14 +66,15 @@ func newRemoval(class Class) *op {
 	return &op{priorityClass: class, mayUseWholeReserve: true, freesSpace: true}
 }
 
-// readWriterMemory returns the result of an operation that only reads, but needs the writer's memory. It returns
-// early if ctx ends, because a disk, a server or another program may block the writer for long.
+// readWriterMemory runs a function that only reads, but uses state in memory that only a transaction may use.
+// It returns early if ctx ends, because a disk, a server or another program may block the transactions for
+// long.
 func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
 	return doWithResult(ctx, e, &op{priorityClass: Prompt, readOnly: true}, run)
 }
 
-// doOp runs an operation. The calling goroutine waits until another caller has committed the operation with its
-// group. If no other caller is writing, it commits the waiting operations itself. See docs/decisions/0005.
+// doOp adds an operation to the write queue and waits until it is committed, together with others. While no
+// other goroutine commits, the caller commits the waiting operations itself. See docs/decisions/0005.
 func (e *Engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.result = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
@@ -85,7 +87,7 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	}
 	e.mu.Unlock()
 	if err == nil {
-		err = e.ops.Add(o) // if the engine is closed after the check above, the writer refuses the operation
+		err = e.ops.Add(o) // if the engine is closed now, commitNextGroup refuses the operation
 	}
 	if err != nil {
 		return err
@@ -104,7 +106,7 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 		case <-ctxEnded:
 			e.ops.Withdraw(o)
 			return ctx.Err()
-		// No other caller is writing, so this one commits for all that wait.
+		// No other goroutine is writing, so this one commits the waiting operations.
 		case <-e.writerToken:
 			if o.readOnly {
 				go e.commitOneGroup() // Close waits until this goroutine has returned the token
@@ -115,7 +117,8 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	}
 }
 
-// commitOneGroup commits one group and gives up the right to write. The caller holds that right.
+// commitOneGroup commits one group of waiting operations and gives up the right to write. The caller holds
+// that right.
 func (e *Engine) commitOneGroup() {
 	e.commitNextGroup()
 	e.writerToken <- struct{}{}
@@ -149,9 +152,9 @@ func (e *Engine) AsWriter(f func()) {
 	f()
 }
 
-// exitOnPanic ends the program if the caller that holds the right to write panics. It must be deferred. An
-// engine that recovers from such a panic could write an inconsistent state or report committed operations as
-// refused.
+// exitOnPanic ends the program if the caller panics while it holds the right to write. Use it with defer. If
+// the engine continued after such a panic, it could write an inconsistent state or report committed
+// operations as refused.
 func (e *Engine) exitOnPanic() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// readOperations contains the operations that only read, but need the writer's memory.
+// readOperations contains the operations that only read, but wait in the write queue, because they use state
+// in memory that only a transaction may use.
 var readOperations = map[string]func(context.Context, *Store) error{
 	"WaitReasons": func(ctx context.Context, s *Store) error { _, err := s.WaitReasons(ctx, []int64{1}); return err },
 	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
@@ -20,8 +21,8 @@ var readOperations = map[string]func(context.Context, *Store) error{
 	"Settings":    func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
 }
 
-// If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue. This
-// also holds if the read's own transaction already waits for another connection to the database.
+// If the context of a read ends while the read waits in the write queue, the read ends and leaves the queue.
+// If its own transaction already waits for another connection to the database, the read ends as well.
 func TestReadsEndWithTheirContext(t *testing.T) {
 	for name, read := range readOperations {
 		t.Run("behind a write: "+name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
-// A user who fills whole commits with operations of a preferred class delays another user's operation by at
-// most one commit.
+// A user who fills whole commits with operations of a higher priority class delays the operation of another
+// user by at most one commit.
 func TestUsersTakeTurnsToWrite(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
@@ -81,8 +81,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit ends once its operations have taken GroupTime, so that no
-// user has to wait for all of another user's operations.
+// While operations of several users wait, a commit takes no more operations after GroupTime. So no user has
+// to wait for all operations of another user.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

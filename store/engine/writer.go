@@ -78,11 +78,12 @@ type leaseChanges struct {
 	changedNodes        []int64 // nodes whose reserved leases changed
 }
 
-// forecast holds what is known of an operation before it runs. A transaction contains the forecast of its first
-// operation.
+// forecast holds what is known of an operation before it runs. Its transaction uses this to send statements
+// early.
 type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
-	// maxUserBytes limits the bytes of each user's jobs when ended attempts are recorded. 0 means unlimited.
+	// maxUserBytes limits the bytes that the jobs of each user may hold when ended attempts are recorded. 0
+	// means unlimited.
 	maxUserBytes int64
 	wantedJobs   int // number of jobs that the operation wants, if known
 }
@@ -104,8 +105,8 @@ type serverTx struct {
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
-// commitNextGroup commits the waiting operations, or the first of them, in one transaction and sends the
-// replies. The caller is the writer.
+// commitNextGroup takes a group of waiting operations, commits them in one transaction and sends the replies.
+// The caller holds the right to write.
 func (e *Engine) commitNextGroup() {
 	defer e.exitOnPanic()
 	group := e.ops.Take()
@@ -123,8 +124,8 @@ func (e *Engine) commitNextGroup() {
 	}
 }
 
-// fail stops the engine for good. The operations of group get an error, because it is unknown whether their
-// changes are stored. The caller is the writer.
+// fail stops the engine for good. Each operation of group gets an error, which says that it is unknown
+// whether its changes are stored. The caller holds the right to write.
 func (e *Engine) fail(err error, group []*op) {
 	e.backend.OnFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
@@ -148,8 +149,8 @@ func (e *Engine) FailFromRead(err error) {
 	})
 }
 
-// commitGroup carries out a group in one transaction and replies to each operation. It returns the operations that
-// have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database is broken.
+// commitGroup carries out a group in one transaction and replies to each operation. It returns the operations
+// without a reply: if err is nil, for the next commit; otherwise the database is broken.
 func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -226,16 +227,17 @@ func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	}
 }
 
-// startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The
-// caller holds the right to write.
+// startCommitClock records, for RunningCommitTime, when a write starts. The returned function records its
+// end. The caller holds the right to write.
 func (e *Engine) startCommitClock() (stopClock func()) {
 	e.commitStart.Store(new(time.Now()))
 	return func() { e.commitStart.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first ones; n
-// is their number. grant is the grant for the waiting claim, or nil. After an error nothing is stored, unless
-// the database is broken. failedOp is the operation that caused the error, or nil if that is unknown.
+// tryGroup runs the transaction of a group once. n is the number of operations that it ran: if they are
+// large, only the first ones. grant holds the jobs for the waiting claim, or is nil. After an error nothing
+// is stored, unless the database is broken. failedOp is the operation that caused the error, or nil if that
+// is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op, err error) {
 	defer e.startCommitClock()()
 	t := &Tx{Conn: e.db, engine: e, startTime: e.now(), memoryAtStart: e.mem}
@@ -290,9 +292,9 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op,
 	return n, grant, nil, nil
 }
 
-// runOps carries out the operations of a group, or only the first ones; n is their number. It stops early if
-// the transaction gets too large, or if it takes too long while other users wait. failedOp is the operation
-// whose error ended the transaction.
+// runOps runs the operations of a group. It stops early if the transaction gets too large, or if it takes too
+// long while other users wait. n is the number of operations that it ran. failedOp is the operation whose
+// error ended the transaction.
 func (t *Tx) runOps(group []*op) (n int, failedOp *op, err error) {
 	s, now := t.engine, time.Now()
 	usersSince := now // start of the group, or end of its last urgent operation
@@ -306,7 +308,7 @@ func (t *Tx) runOps(group []*op) (n int, failedOp *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		failed := cmp.Or(t.err, t.rules.Err()) // such an error ends the transaction, even after a rejection
+		failed := cmp.Or(t.err, t.rules.Err()) // such an error ends the transaction, even if o.run only rejects the request
 		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
 		if o.priorityClass == Urgent {
@@ -339,8 +341,8 @@ func (t *Tx) EnsureBegun() error {
 	return t.err
 }
 
-// Exec implements database.Statements, like the methods that follow. They begin the transaction if necessary,
-// and keep its first error.
+// Exec implements database.Statements. Like the other methods of this interface, it begins the transaction if
+// necessary and keeps the first error.
 func (t *Tx) Exec(sql string, args ...any) error {
 	if t.writeLanes() == nil {
 		t.discardPrefetchedRows() // the statement may change any row
@@ -384,7 +386,7 @@ func (t *Tx) queryInt(sql string, args ...any) int64 {
 	return n
 }
 
-// rollback undoes the transaction, in the database and in the writer's memory.
+// rollback undoes the transaction, in the database and in memory.
 func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
@@ -405,7 +407,8 @@ func (t *Tx) rollback() {
 	t.engine.minuteStats = statistics.Cache{}
 }
 
-// writeMeta writes the counts and numbers that the transaction has changed to the row of the table meta.
+// writeMeta writes the totals and the next numbers, if the transaction has changed them, to the row of the
+// table meta.
 func (t *Tx) writeMeta() error {
 	t.updateUserList()
 	t.updateQueueList()
@@ -440,8 +443,8 @@ func (t *Tx) writeMeta() error {
 	return t.engine.shared.StoreDelta(t, m.commits, delta)
 }
 
-// Reservations lists the leases that are not known to have started.
-// See docs/decisions/0003.
+// Reservations returns the encoded list of the leases whose attempts are not known to have started. See
+// docs/decisions/0003.
 func (t *Tx) Reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.engine.mem.leases {

@@ -19,7 +19,7 @@ import (
 	"sync/atomic"
 )
 
-// occupyWriter starts an operation that keeps the writer busy until release is called.
+// occupyWriter starts an operation whose transaction runs until release is called.
 func occupyWriter(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})
@@ -67,8 +67,8 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	}
 }
 
-// A function passed to BetweenTx runs once, even if the engine tries a group of operations again in the meantime. It
-// does not wait in the write queue.
+// A function passed to BetweenTx runs once, even while the engine tries a group of operations again. It does
+// not wait behind the operations in the write queue.
 func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
@@ -100,8 +100,8 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	}
 }
 
-// A commit takes a limited number of operations and bytes. An operation that reaches a limit ends the commit.
-// All urgent operations come first.
+// A commit takes a limited number of operations and bytes. The operation that reaches a limit is the last one
+// in its commit. Urgent operations come before all others.
 func TestGroupsAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for name, c := range map[string]struct {
@@ -154,7 +154,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// Many verbs on large jobs are spread over several commits, so that other callers do not wait long.
+// An operation on many large jobs is spread over several commits, so that other callers do not wait long.
 func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	const many = 12
 	s := openStore(t, t.TempDir())
@@ -183,7 +183,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	}
 }
 
-// A claim that has read the maximum number of bytes leaves the remaining jobs to the next claim.
+// A claim that has read the maximum number of bytes takes no more jobs. The next claim takes the others.
 func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 5 {
@@ -205,8 +205,8 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	}
 }
 
-// An event is visible to readers only after it is included in the counts. Otherwise a client could read the
-// event and then an old count, and wait for an event that has already happened.
+// The counts include an event before readers can see it. Otherwise a client could read the event and then an
+// old count, and wait for an event that has already happened.
 func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
@@ -256,8 +256,8 @@ func TestManyShareCommits(t *testing.T) {
 	}
 }
 
-// A claim that fails because the disk is full returns no jobs, even if it has already chosen some. Their leases are
-// not stored, so another claim could take the same jobs.
+// A claim that fails because the disk is full returns no jobs, even if it has already chosen some. Their
+// leases are not stored, so another claim could take the same jobs.
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)

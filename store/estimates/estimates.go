@@ -24,7 +24,7 @@ type Estimates struct {
 	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
 	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
 	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
-	lastWriteMinute     queue.Millis             // minute of the last write; used by the writer only
+	lastWriteMinute     queue.Millis             // minute of the last write; used only with the right to write
 }
 
 // estimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
@@ -35,10 +35,10 @@ type estimate struct {
 }
 
 // EncodedSize is the size in bytes of an estimate in the table "usual": its fingerprint, the logarithm of its
-// mean, and its number of runs.
+// mean run time, and its number of runs.
 const EncodedSize = 8 + 8 + 1
 
-// AddMeasurements adds completed attempts to the estimates.
+// AddMeasurements adds the run times of completed attempts to the estimates.
 func (e *Estimates) AddMeasurements(measurements []rules.Measurement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +80,9 @@ func (e *Estimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	return 0
 }
 
-// WriteDue reports whether the estimates must still be written in this minute. If it returns true, the caller
-// must write them, because WriteDue returns false for the rest of the minute. Only the writer calls it.
+// WriteDue reports whether the estimates have not been written in this minute yet. The caller must then write
+// them, because WriteDue returns false for the rest of the minute. The caller holds the right to write to the
+// store.
 func (e *Estimates) WriteDue(minute queue.Millis) bool {
 	due := e.lastWriteMinute != minute
 	e.lastWriteMinute = minute
@@ -105,11 +106,11 @@ func (e *Estimates) Encode() (b []byte) {
 	return b
 }
 
-// PutEstimatesSQL stores encoded estimates.
+// PutEstimatesSQL replaces the stored estimates.
 const PutEstimatesSQL = `INSERT INTO usual (one, list) VALUES (1, ?)
 	ON CONFLICT (one) DO UPDATE SET list = excluded.list`
 
-// MarkUnwritten marks the estimates as not written, because the transaction that wrote them was undone.
+// MarkUnwritten marks the estimates as not written, because the transaction that wrote them was rolled back.
 func (e *Estimates) MarkUnwritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package gates stores the limits of gates, which are the limited things that jobs need in order to start. It
-// also stores the starts that count for rate limits, and how many jobs name each gate. A limit stays stored
-// while a job needs it.
+// Package gates stores the limits of locks, rates and resources, which jobs need in order to start. It also
+// stores the starts that count for rate limits, and how many jobs name each limit. A limit stays stored while
+// a job needs it.
 //
 // Start with Tables.
 package gates
@@ -17,20 +17,21 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Tx is the transaction that reads and changes the tables. If a statement fails, later statements do nothing and return
-// the same error. So a function that executes several statements returns the error of the last one.
+// Tx is the transaction that reads and changes the tables. After a statement has failed, later statements do
+// nothing and return the same error. So a function that executes several statements returns the error of the
+// last one.
 type Tx interface {
 	database.Statements
 	rules.Clock
 }
 
-// State is the part of the gates that the writer keeps in memory. If the transaction is rolled back, the caller
-// restores it.
+// State is the part of the gates that the engine keeps in memory. If a transaction is rolled back, the engine
+// restores the state.
 type State struct {
-	HasGates     bool    // the database contains gates; without gates, no lane has demands
+	HasGates     bool    // the database contains gates; if not, no job needs one
 	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
-	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases whose attempts are not
-	// known to have started. The caller of this package counts the units.
+	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases whose attempts
+	// are not known to have started. The package engine updates it.
 	UsedUnits map[int64]int
 }
 
@@ -41,7 +42,8 @@ func (s *State) Read(batch *database.QueryBatch) {
 	batch.AddEach(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
-// Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts", in one transaction.
+// Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts". It belongs to one
+// transaction.
 type Tables struct {
 	tx            Tx
 	state         *State
@@ -56,11 +58,11 @@ type gateName struct {
 	key      string
 }
 
-// New returns the tables as a transaction sees them.
+// New returns the tables for one transaction.
 func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 
-// Forget discards what the transaction has cached: rules that it has read, and changes that are not written.
-// It is called when a part of the transaction is undone.
+// Forget discards the rules that the transaction has read and the changes that it has not written. It is
+// called when a part of the transaction is undone.
 func (t *Tables) Forget() { t.gateRules, t.namingChanges = nil, nil }
 
 // EnsureGate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
@@ -88,8 +90,8 @@ func (t *Tables) AdjustLaneCount(gate int64, delta int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
 }
 
-// RemoveUnneeded removes up to limit gates that no lane needs and no job names. It keeps a rate while the rate's period
-// contains a recorded start. It reports whether there is more to do.
+// RemoveUnneeded removes up to limit gates that no job names and no lane needs. A rate stays while its period
+// contains a recorded start. more reports whether the limit was reached.
 func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
 	if !t.state.HasGates {
 		return false, nil
@@ -142,7 +144,7 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	return rule, nil
 }
 
-// CountStarts implements rules.Gates. It counts the starts at or after the given time.
+// CountStarts implements rules.Gates. It counts the recorded starts of a rate at or after the time since.
 func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())
@@ -151,14 +153,16 @@ func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) 
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates. It returns the time of the start with exactly newerStarts newer ones, or 0.
+// NthNewestStart implements rules.Gates. It considers the starts of a rate at or after the time since. It
+// returns the time of the start that has exactly newerStarts newer ones, or 0 if there is no such start.
 func (t *Tables) NthNewestStart(gate int64, since queue.Millis, newerStarts int) (queue.Millis, error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(newerStarts))
 	return queue.Millis(at), err
 }
 
-// ScheduleRecheck implements rules.Gates. It ensures that Promote checks the gate again at the given time.
+// ScheduleRecheck implements rules.Gates. It makes Promote check at the given time whether waiting jobs may
+// start.
 func (t *Tables) ScheduleRecheck(gate int64, recheckAt queue.Millis) error {
 	t.tx.WakeAt(recheckAt)
 	return t.setOpeningTime(gate, int64(recheckAt))
@@ -169,9 +173,9 @@ func (t *Tables) setOpeningTime(gate, openingTime int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, openingTime, gate)
 }
 
-// TakeDue returns up to limit gates whose opening time has come, and deletes their opening times. clockWasSetBack
-// reports that the clock was set back. TakeDue then lowers opening times that are too late: no rate stays
-// closed for longer than its period.
+// TakeDue returns up to limit gates whose opening time has come, and deletes these opening times. If the
+// clock was set back, TakeDue first lowers opening times that are too far ahead, so that no rate holds jobs
+// back for longer than its period.
 func (t *Tables) TakeDue(limit int, clockWasSetBack bool) (gates []int64, err error) {
 	now := int64(t.tx.Now())
 	if clockWasSetBack {
@@ -202,7 +206,7 @@ func (t *Tables) RecordStart(gate int64, startedAt queue.Millis) error {
 	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(startedAt))
 }
 
-// SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate from a job's demand. See
+// SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate to what a job demands. See
 // docs/decisions/0018.
 func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, _ := t.EnsureGate(j.UID, d)
@@ -219,16 +223,17 @@ func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 // putRule changes the limit and the period of a lock or rate.
 func (t *Tables) putRule(gate, limit, periodMillis int64) error {
 	delete(t.gateRules, gate)
-	t.deleteOldStarts(gate) // otherwise a longer period would count them again
+	t.deleteOldStarts(gate) // otherwise a longer period would count starts that no longer counted
 	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gate)
 }
 
-// SetFixedRule implements rules.Gates. It sets the rule of a shared lock or rate, which jobs then cannot change.
+// SetFixedRule implements rules.Gates. It stores the rule of a shared lock or rate. Jobs cannot change this
+// rule. If d.Amount is 0, it keeps the rule as it is, but jobs can then change it.
 func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
 	if d.Amount == 0 {
 		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
 			int64(d.Kind), d.Key)
-		t.tx.WakeAt(t.tx.Now()) // run upkeep: it removes the gate if no job needs it any more
+		t.tx.WakeAt(t.tx.Now()) // run upkeep, which removes the gate if no job needs it any more
 		return 0, err
 	}
 	others, err := t.tx.QueryNumber(
@@ -253,8 +258,8 @@ func (t *Tables) deleteOldStarts(gate int64) {
 		int64(t.tx.Now()), gate)
 }
 
-// AdjustNamingCounts implements rules.Gates. For each key that j names, it adds delta to the number of jobs that
-// name the key.
+// AdjustNamingCounts implements rules.Gates. For each lock and rate that the job j names, it adds delta to
+// the number of jobs that name it.
 func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {
@@ -271,8 +276,8 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	return err
 }
 
-// WriteNamingCounts writes how many jobs name each gate, if that number has changed. It writes each gate
-// once, however many jobs have changed.
+// WriteNamingCounts stores the changes of AdjustNamingCounts. It writes each gate once, however many jobs
+// have changed.
 func (t *Tables) WriteNamingCounts() (err error) {
 	for g, by := range t.namingChanges {
 		if by != 0 {

@@ -9,16 +9,17 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// maxGatesRead limits how many gates of an owner are read for one list. The limit is needed because there may
-// be many unneeded gates that upkeep has not removed yet.
+// maxGatesRead limits how many gates of an owner are read for one list. Many of them may be gates that no job
+// needs any more and that upkeep has not removed yet.
 const maxGatesRead = 5 * store.MaxGatesPage
 
-// maxStartsCounted limits how many starts are counted for one list of an owner's gates. For the remaining
-// rates, the list counts only leases whose attempts are not known to have started.
+// maxStartsCounted limits how many recorded starts are counted for one list of an owner's gates. When the
+// limit is reached, the usage of the remaining rates includes only leases whose attempts are not known to
+// have started.
 const maxStartsCounted = 20_000
 
-// List lists the shared gates and those of one user, starting after the given gate. node is the node whose resources
-// are listed.
+// List lists the shared gates and those of one user that follow afterGate. For resources, it lists those of
+// the given node.
 func (t *Tables) List(uid int, afterGate store.GateState, node *store.Node) (gates []store.GateState, err error) {
 	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 		if afterGate.Kind != 0 && afterGate.UID > owner {

@@ -1,5 +1,5 @@
-// Package ids assigns a number (seq) and an id to each new job. It skips numbers that users have chosen as ids.
-// The way it skips them keeps users from predicting the next number.
+// Package ids assigns a number (seq) and an id to each new job. It skips numbers that users have chosen as
+// ids, in a way that keeps users from predicting the next number.
 //
 // Start with Assign. See docs/decisions/0008.
 package ids
@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Assign assigns a seq and an id to each draft. nextSeq is the first free seq, and nextSeqAfter is the first free
-// seq after the call. findTaken returns which of the given ids are taken. If any draft has a taken id, Assign
-// returns an error and assigns nothing.
+// Assign returns an id and a seq for each draft; a draft that has an id keeps it. nextSeq is the first free
+// seq, and nextSeqAfter the first free seq after the call. findTaken returns which of the given ids belong to
+// jobs. If the id of a draft is taken, Assign returns an error.
 func Assign(drafts []queue.Job, nextSeq int64, rng *rand.Rand, findTaken func(ids []string) (map[string]bool, error)) (
 	ids []string, seqs []int64, nextSeqAfter int64, err error) {
 	n := idAllocator{numbers: numbers{nextNumber: nextSeq, rng: rng, leapBound: firstLeapBound}, findTaken: findTaken,
@@ -61,14 +61,14 @@ type idAllocator struct {
 	numbers
 	findTaken   func(ids []string) (map[string]bool, error)
 	takenIDs    map[string]bool
-	checkedUpTo int64 // checkTaken has looked up the numbers from nextNumber to checkedUpTo-1
+	checkedUpTo int64 // checkTaken has looked up all numbers below checkedUpTo
 }
 
-// maxCheckedNumbers limits the numbers that one call of checkTaken checks.
+// maxCheckedNumbers limits how many numbers one call of checkTaken looks up.
 const maxCheckedNumbers = 1000
 
-// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numberCount
-// numbers, but at most maxCheckedNumbers.
+// checkTaken looks up which of the given ids belong to jobs. It also looks up the next numberCount numbers,
+// at most maxCheckedNumbers of them.
 func (a *idAllocator) checkTaken(ids []string, numberCount int) (err error) {
 	a.checkedUpTo = a.nextNumber + int64(min(numberCount, maxCheckedNumbers))
 	for number := a.nextNumber; number < a.checkedUpTo; number++ {
@@ -79,8 +79,8 @@ func (a *idAllocator) checkTaken(ids []string, numberCount int) (err error) {
 	return err
 }
 
-// nextFreeID moves to the next number that is not the id of another job, and returns it as an id. idsNeeded is
-// how many more ids the request needs, including this one.
+// nextFreeID returns the next number that is not the id of another job. idsNeeded is how many ids the request
+// still needs, including this one.
 func (a *idAllocator) nextFreeID(idsNeeded int) (id string, err error) {
 	for {
 		if a.nextNumber >= a.checkedUpTo {
@@ -95,9 +95,9 @@ func (a *idAllocator) nextFreeID(idsNeeded int) (id string, err error) {
 	}
 }
 
-// A user could use the next numbers as ids for jobs, so that each request must skip them. After maxSkips
-// skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
-// each leap, so no user can predict the next free number.
+// A user could choose the next numbers as ids of jobs, so that the following requests must skip them all.
+// After maxSkips skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance
+// doubles with each leap, so no user can predict the next free number.
 const (
 	maxSkips       = 1000
 	firstLeapBound = 1024
@@ -105,7 +105,7 @@ const (
 	maxSeq         = 1 << 62 // far above any number that leaps can reach
 )
 
-// numbers finds numbers for the jobs of one request.
+// numbers searches free numbers for the jobs of one request.
 type numbers struct {
 	nextNumber   int64 // the first number that may be free
 	skippedCount int

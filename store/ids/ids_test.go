@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Leaps over taken numbers grow up to a limit. They never lead to an earlier number, or beyond the last one.
+// Leaps over numbers that are taken as ids get longer, up to a limit. A leap never leads to an earlier number
+// or beyond the last number.
 func TestLeapsAreBounded(t *testing.T) {
 	n := numbers{nextNumber: 1, rng: rand.New(rand.NewPCG(1, 2)), leapBound: firstLeapBound}
 	for range 10 * maxSkips {
@@ -19,7 +20,7 @@ func TestLeapsAreBounded(t *testing.T) {
 	}
 }
 
-// When numbers reach the last one, no job gets a number beyond it.
+// When all numbers are used up, no job gets a number above the maximum.
 func TestNumbersEnd(t *testing.T) {
 	free := func([]string) (map[string]bool, error) { return nil, nil }
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -16,7 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Advice for users about faults of output files. outputFaults replaces ID by the job's id.
+// Advice for users about faults of output files. outputFaults replaces the word ID in the text by the job's
+// id.
 const (
 	lostOutputAdvice    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
 	damagedOutputAdvice = "check the disk; " + lostOutputAdvice
@@ -64,8 +65,8 @@ func EachOutput(c *sqlitedb.Conn, visit func(ref string, size int64) error) erro
 	}
 }
 
-// findOutput returns the path of an output in the first directory that contains it. If no directory contains
-// it, found is false, and path is where the output would be stored.
+// findOutput returns the path of an output in the first directory that contains it. If found is false, no
+// directory contains the output, and path is where it would be stored.
 func findOutput(dirs []string, name string) (path string, found bool) {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
@@ -76,8 +77,8 @@ func findOutput(dirs []string, name string) (path string, found bool) {
 	return filepath.Join(dirs[0], name), false
 }
 
-// outputContentFault reads an output file that had size bytes when it was written. It returns what is damaged.
-// For an intact file, and for a file that was deleted in the meantime, it returns the zero fault.
+// outputContentFault checks an output file that had size bytes when it was written, and returns what is
+// wrong. For an intact file, and for a file that has been deleted, it returns the zero fault.
 func outputContentFault(path string, size int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -109,14 +110,14 @@ func outputContentFault(path string, size int64) fault {
 func jobOfOutput(c *sqlitedb.Conn, name string) string {
 	id, _, _ := strings.Cut(name, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
-	// If this fails, id is still the number.
+	// If the query fails, id is still the number.
 	database.FirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 
-// outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
-// files. A file without an attempt is not a fault in three cases. It may belong to a leased attempt. It may be in
-// the table garbage, which lists files to be deleted. Or it may belong to another store.
+// outputFaults checks that each attempt has its output file, that the contents are intact, and that each file
+// belongs to an attempt. A file without an attempt is accepted if its job is leased, if the table garbage
+// lists it as a file to delete, or if it may belong to another store.
 func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
 	orphans := maps.Clone(files)
 	err = EachOutput(c, func(ref string, size int64) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// This file compares the counts that are stored in the database with the rows that they count. Repair then
-// corrects the counts.
+// The functions of this file compare the counts stored in the database with the rows that they count, and
+// correct the counts of a backup.
 
 // CounterFaults compares all stored counts with the rows that they count.
 func CounterFaults(c database.Conn) (faults []string, err error) {
@@ -47,8 +47,8 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
 }
 
-// GateFaults compares the numbers of lanes and jobs stored for each gate with the rows. A gate is a limited
-// thing that jobs need in order to start.
+// GateFaults returns the gates whose stored numbers of lanes and jobs differ from the rows. A gate is a lock,
+// a rate, a resource or another limit for which jobs wait.
 func GateFaults(c database.Conn) (faults []string, err error) {
 	g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
 	if err := g.readGates(); err != nil {
@@ -83,8 +83,9 @@ type gateName struct {
 	key       string
 }
 
-// recountGates creates missing gates that jobs or lanes need, and counts again how many lanes and jobs use each
-// gate. It opens all lanes, so that the next claims check them again.
+// recountGates creates missing gates that jobs or lanes need, and recounts how many lanes and jobs use each
+// gate. It marks all lanes as open, because their gates have changed: the next claims check which of them can
+// start a job.
 func recountGates(c *sqlitedb.Conn) error {
 	return database.InTx(c, func() error {
 		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
@@ -97,8 +98,8 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the gates that exist, and those that jobs or lanes need. For each gate it counts how many jobs
-// and lanes use it.
+// gateCounts holds the gates that exist, and those that jobs or lanes need. It counts how many jobs and lanes
+// use each.
 type gateCounts struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse
@@ -121,7 +122,7 @@ func (g *gateCounts) entryOf(gate gateName) *gateUse {
 	return g.gates[gate]
 }
 
-// readGates reads the gates, and counts the demands of all unfinished jobs.
+// readGates reads the stored gates, and counts for each gate the unfinished jobs that need it.
 func (g *gateCounts) readGates() error {
 	err := database.EachRow(g.conn, func(r database.Row) {
 		u := g.entryOf(gateName{r.Num(1), r.Num(2), r.Text(3)})
@@ -139,8 +140,8 @@ func (g *gateCounts) readGates() error {
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// ensureGate creates a gate if it does not exist. If no job names the gate, its rule is unknown until the next job
-// that names it sets the rule.
+// ensureGate creates a gate if it does not exist. Its rule comes from a job that names it; without such a
+// job, the next one sets the rule.
 func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
 	if u = g.entryOf(gate); u.id == 0 {
 		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
@@ -149,7 +150,8 @@ func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
 	return u, err
 }
 
-// fixLanes writes to each lane's row which gates the lane needs. It opens the lanes and resets their heads.
+// fixLanes stores in each lane's row which gates the lane needs. It marks the lanes as open and resets their
+// heads, which the next claims compute.
 func (g *gateCounts) fixLanes() error {
 	needs := map[int64]string{}
 	err := g.conn.Query(func(r database.Row) (bool, error) {
@@ -201,13 +203,13 @@ func gateNameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
-// usedBytesSQL selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it
-// uses, and how many of these bytes are outputs.
+// usedBytesSQL selects one row for each job and schedule: its user, 1 for a waiting job or 0, the bytes that
+// it uses, and how many of them are outputs.
 const usedBytesSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs
 		FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
-// userFaults compares the stored counts of users with the rows.
+// userFaults returns the users whose stored counts differ from the rows.
 func userFaults(c database.Conn) (faults []string) {
 	uid := func(r database.Row) int { return int(r.Num(0)) }
 	for _, source := range []countSource[database.UserCounts]{
@@ -223,7 +225,7 @@ func userFaults(c database.Conn) (faults []string) {
 	return faults
 }
 
-// QueueFaults compares the stored counts of queues with the rows.
+// QueueFaults returns the queues whose stored counts differ from the rows.
 func QueueFaults(c database.Conn) (faults []string) {
 	name := func(r database.Row) string { return r.Text(0) }
 	for _, source := range []countSource[records.QueueCounts]{
@@ -249,9 +251,9 @@ type countSource[C any] struct {
 	rowCountsSQL    string
 }
 
-// countFaults compares stored counts with the rows that they count. The statement source.storedCountsSQL reads the
-// stored counts. The statement newerListSQL reads a list of newer counts, which replace them; parseList parses this
-// list. readKey reads the user or queue from a row.
+// countFaults compares stored counts with the rows that they count. source has the statements that read both.
+// Newer counts replace some stored ones: newerListSQL reads their list, and parseList parses it. readKey
+// reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
 	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.QueryText(c, newerListSQL)
@@ -285,8 +287,8 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Ro
 	return faults
 }
 
-// Repair repairs a backup: it counts the rows again, creates missing indexes and removes damaged frames, which
-// are parts of batches.
+// Repair repairs a backup: it corrects the stored counts, creates missing indexes and removes damaged frames.
+// A frame is the part of a batch that one request has added.
 func Repair(c *sqlitedb.Conn) error {
 	wrong, err := SchemaFaults(c)
 	if err != nil {

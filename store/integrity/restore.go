@@ -22,13 +22,13 @@ type RestoreResult struct {
 // PreparedFileName is the name of the database file while Restore prepares it.
 const PreparedFileName = "restore.tmp"
 
-// Restore checks a backup and prepares it in a directory that no service uses. It counts the rows of the backup
-// again. It calls createOutput to create each output file, and reportProgress to report the number of copied bytes
-// and the size of the backup. Restore does not change the existing database. The returned function replaceDatabase
-// replaces it: the function moves the old files into asideDir, calls beforeInstall, and installs the backup.
+// Restore checks a backup and prepares it in a directory that no service uses. It corrects the counts in the
+// backup, and creates each output file with createOutput. It reports to reportProgress how many bytes of the
+// backup are copied. Restore does not change the existing database. The returned function replaceDatabase
+// does: it moves the old files into asideDir, calls beforeInstall, and installs the backup.
 //
-// Numbers of jobs and events that were assigned after the backup was made are not assigned again, if the existing
-// database or its high-water mark can be read.
+// If the existing database or its high-water mark can be read, the numbers of jobs and events that were
+// assigned after the backup are not assigned a second time.
 func Restore(dir, backupPath string, createOutput func(ref string) (io.WriteCloser, error),
 	reportProgress func(done, total int64)) (
 	done RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
@@ -66,15 +66,15 @@ func Restore(dir, backupPath string, createOutput func(ref string) (io.WriteClos
 	}, nil
 }
 
-// DeleteUnfinishedRestore deletes the files of a Restore that was killed.
+// DeleteUnfinishedRestore deletes the files that a killed Restore has left behind.
 func DeleteUnfinishedRestore(path string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
 		os.Remove(path + end)
 	}
 }
 
-// notBackupError returns the error for a file that is not a valid backup. If err is nil or already an error for
-// the user, it is returned unchanged.
+// notBackupError returns the error for a file that is not a valid backup. It returns nil and errors that are
+// already written for the user unchanged.
 func notBackupError(file string, err error) error {
 	if err == nil || errors.As(err, new(*queue.Error)) {
 		return err
@@ -85,7 +85,7 @@ func notBackupError(file string, err error) error {
 // copyPieceBytes is how many bytes are copied between two reports of progress.
 const copyPieceBytes = 1 << 20
 
-// CopyFile copies a file to a new one. It calls the callback to report how many bytes are copied, and the total.
+// CopyFile copies a file to a new one. It reports its progress to the callback.
 func CopyFile(targetPath, sourcePath string, reportProgress func(doneBytes, totalBytes int64)) error {
 	in, err := os.Open(sourcePath)
 	if err != nil {
@@ -119,8 +119,8 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// checkBackup checks the copy of a backup, updates its schema and repairs it. It returns an error if the copy
-// cannot be used.
+// checkBackup checks the copy of a backup, updates its schema and repairs it. If it returns an error, the
+// backup cannot be used.
 func checkBackup(c *sqlitedb.Conn) error {
 	if err := CheckPages(c); err != nil {
 		return err
@@ -145,7 +145,7 @@ func checkBackup(c *sqlitedb.Conn) error {
 	return err
 }
 
-// unpackOutputs writes the outputs in a backup to their files, and removes them from the backup.
+// unpackOutputs writes the outputs that a backup contains to files, and removes them from the database.
 func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteCloser, error)) (
 	result RestoreResult, err error) {
 	if result.Jobs, err = c.QueryNumber(
@@ -193,8 +193,8 @@ func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteClos
 	return result, err
 }
 
-// raiseNumbers raises the next numbers of jobs and events in the backup. They are then at least those of the
-// existing database, if it can be read, and those of the high-water mark, a file that records them.
+// raiseNumbers raises the next numbers of jobs and events in the backup, at least to those of the existing
+// database, if it can be read, and to those of the high-water mark, a file that records them.
 func raiseNumbers(c *sqlitedb.Conn, path string) error {
 	p := sqlitedb.ReadHighWater(filepath.Dir(path))
 	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
@@ -219,9 +219,9 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		epoch, nextSeq, nextEvent)
 }
 
-// installPrepared moves the existing files to asideDir, calls the callback, and then renames the prepared
-// database. After the move and before the renaming, a service refuses to start, because the high-water mark shows
-// that a database is missing. If the process is killed at that time, the user can run restore again.
+// installPrepared moves the existing files to asideDir, calls beforeInstall, and renames the prepared
+// database. Between these steps a service refuses to start, because the high-water mark shows that a database
+// is missing. If the process is killed then, the user can run restore again.
 func installPrepared(dir, preparedPath, asideDir string, beforeInstall func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package integrity checks the SQLite file of a queue and its output files, recounts the rows, and restores
-// backups.
+// Package integrity checks the SQLite file of a queue and its output files, corrects the stored counts, and
+// restores backups.
 //
 // Start with Verify, ExamineStopped and Restore.
 package integrity
@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// rebuildAdvice is the advice to the user for rows that contradict each other.
+// rebuildAdvice is the advice to the user if the rows of the database contradict each other.
 const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
 	"corrects counts, and creates what is missing in the database"
 
@@ -33,7 +33,7 @@ const replaceAdvice = "stop the service, copy the database's directory, then res
 // checkDirAdvice is the advice if a file or directory cannot be examined.
 const checkDirAdvice = "check the directory's permissions and its disk"
 
-// maxClockAhead is how far in the future a stored time may be without being reported.
+// maxClockAhead is how far in the future a stored time may be before it is reported.
 const maxClockAhead = time.Minute
 
 // ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
@@ -140,9 +140,9 @@ func ExamineDir(dir string) (findings []store.Finding) {
 	for _, name := range append(append([]string{"."}, sqlitedb.DatabaseFiles()...), sqlitedb.HighWaterName,
 		sqlitedb.ReserveName) {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
-		// The state directory may be a symbolic link. The mode of a link has no meaning, so check its target.
-		// Only write access for other accounts is wrong: they may need to enter the directory to reach a socket
-		// in it.
+		// The state directory may be a symbolic link, whose mode has no meaning, so check its target. Other
+		// accounts may have access to the directory, for example to reach a socket in it, but no write
+		// access.
 		if name == "." {
 			look, open = os.Stat, 0o022
 		}
@@ -180,8 +180,8 @@ func examineSize(c *sqlitedb.Conn) []store.Finding {
 			pages.Total*sqlitedb.PageSize>>20, pages.Free*sqlitedb.PageSize>>20)}}
 }
 
-// examineSchema compares the tables and indexes with those that the migrations create. It also checks that
-// the newest rows are not dated in the future.
+// examineSchema reports tables and indexes that differ from those that the migrations create. It also reports
+// if the newest rows are dated in the future.
 func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 	wrong, err := SchemaFaults(c)
 	if err != nil {
@@ -207,7 +207,8 @@ func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 	return findings
 }
 
-// ExamineFrames reports jobs that were lost because frames, the parts of batches, were damaged.
+// ExamineFrames reports how many jobs of batches were lost because the database is damaged. A frame holds the
+// jobs that one request has added to a batch.
 func ExamineFrames(c *sqlitedb.Conn) (findings []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
 	_, err := database.FirstRow(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
@@ -224,11 +225,11 @@ func ExamineFrames(c *sqlitedb.Conn) (findings []store.Finding) {
 		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
-// schemaFault describes a table, index, trigger or view that differs from what the migrations create. createSQL is
-// the statement that creates a missing object. The field advice replaces rebuildAdvice if it is not "".
+// schemaFault describes a table, index, trigger or view that differs from what the migrations create.
+// createSQL creates a missing object. If advice is "", the advice is rebuildAdvice.
 type schemaFault struct{ message, createSQL, advice string }
 
-// SchemaFaults compares the schema of a database with that of a new one.
+// SchemaFaults returns the differences between the schema of a database and that of a new one.
 func SchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
 	fresh, err := sqlitedb.OpenFresh()
 	if err != nil {
@@ -283,7 +284,8 @@ func CheckPages(c *sqlitedb.Conn) error {
 	return nil
 }
 
-// Verify compares the rows of a copy of the database with each other and with the output files.
+// Verify checks a copy of the database: whether its rows contradict each other, and whether the output files
+// match.
 func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 	now queue.Millis) (findings []store.Finding) {
 	report := func(name, okMessage string, foundFaults []fault, err error) {
@@ -334,14 +336,14 @@ type fault struct{ message, advice string }
 const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
 	"until they have passed"
 
-// maxFaults is the number of faults of one kind that are listed.
+// maxFaults is the maximum number of faults of one kind that are listed.
 const maxFaults = 10
 
-// countQuery is a query for wrong rows. It selects the number of wrong rows and the name of one of them.
-// messageFormat is the format of a message with these two values.
+// countQuery is a query for rows that are wrong. It selects their number and the name of one of them.
+// messageFormat contains verbs for these two values.
 type countQuery struct{ messageFormat, sql string }
 
-// FutureDateFaults returns descriptions of rows with dates more than maxClockAhead after the given time.
+// FutureDateFaults describes rows with dates more than maxClockAhead after the time now.
 func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
 	return findWrongRows(c, []countQuery{
 		{"%d jobs have dates in the future, for example job %s",
@@ -353,7 +355,7 @@ func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
 	}, int64(now.Add(maxClockAhead)))
 }
 
-// RowFaults returns descriptions of rows that contradict each other.
+// RowFaults describes rows that contradict each other.
 func RowFaults(c database.Conn) ([]string, error) {
 	return findWrongRows(c, []countQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
@@ -401,7 +403,7 @@ func RowFaults(c database.Conn) ([]string, error) {
 	})
 }
 
-// findWrongRows runs queries with the same arguments, and describes the rows that they count.
+// findWrongRows runs queries with the same arguments, and describes the rows that they find.
 func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
@@ -416,7 +418,7 @@ func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults [
 	return faults, nil
 }
 
-// planFaults checks that SQLite executes the most frequent queries with an index.
+// planFaults returns the frequent queries that SQLite would execute without an index.
 func planFaults(c *sqlitedb.Conn) (faults []string) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready

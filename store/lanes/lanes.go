@@ -1,5 +1,6 @@
-// Package lanes keeps in memory which queues and lanes may be served next, so that a claim usually finds the
-// best lane without a query. A lane contains the jobs of one queue and user with the same demands.
+// Package lanes keeps in memory from which queues and lanes a claim may take jobs, so that it usually finds
+// the best job without a query. A lane is the list of waiting jobs of one queue and user that have the same
+// demands.
 //
 // Start with Lanes. The comment at the top of store/rules/lanes.go explains lanes.
 package lanes
@@ -12,19 +13,19 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
-// There may be many lanes with demands, so it holds only the best ones of each queue and user.
+// Lanes is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands, called
+// plain lanes. There may be many lanes with demands, so it holds only the best ones of each queue and user.
 type Lanes struct {
 	PlainLanes  map[Name]*rules.Lane
 	ByUID       map[int][]*rules.Lane // plain lanes by uid
 	Queues      map[string]*Queue
 	Ready       headHeap[*Queue, queueOrdering] // queues that have room and an open lane
-	staleQueues []*Queue                        // queues whose best lane must be found again
-	// OverQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
+	staleQueues []*Queue                        // queues whose best lane must be found before the next claim
+	// OverQuota counts the lanes with demands that wait for a user's quota, by the gate of the quota.
 	OverQuota map[int64]int
 	Weights   int // number of queues whose weight is not 1
-	// ClosedHere maps lanes that are open in the database, but closed for this node, to the gate that closes
-	// them. Another node may have room at that gate.
+	// ClosedHere maps lanes that are open in the database, but whose jobs cannot start on this node, to the
+	// gate that prevents it. Another node may have room at that gate.
 	ClosedHere map[int64]int64
 }
 
@@ -43,7 +44,8 @@ type Name struct {
 // NameOf returns the name of a plain lane.
 func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
 
-// headHeap is a heap of queues or lanes. The element with the best head is first.
+// headHeap is a heap of queues or lanes. The first element is the one whose head, the position of its first
+// job, is best.
 type headHeap[T any, O headOrdering[T]] []T
 
 // headOrdering gives headHeap access to the head and the heap index of an element. The index is -1 if the element is
@@ -96,8 +98,8 @@ func (h *headHeap[T, O]) Pop() any {
 	return x
 }
 
-// update brings the heap up to date after a change of an element: it adds the element, moves it or, if shouldContain
-// is false, removes it.
+// update brings the heap up to date after an element has changed: it adds, moves or, if shouldContain is
+// false, removes the element.
 func (h *headHeap[T, O]) update(element T, shouldContain bool) {
 	var o O
 	switch index := *o.index(element); {
@@ -122,7 +124,7 @@ func (h headHeap[T, O]) secondBestIndex() int {
 	return 1
 }
 
-// Queue returns the queue with a name, and creates it in memory if necessary.
+// Queue returns the queue with this name, and adds it to the cache if necessary.
 func (ls *Lanes) Queue(name string) *Queue {
 	q := ls.Queues[name]
 	if q == nil {
@@ -132,15 +134,15 @@ func (ls *Lanes) Queue(name string) *Queue {
 	return q
 }
 
-// Add adds a plain lane, which is one without demands, to the cache.
+// Add adds a plain lane to the cache.
 func (ls *Lanes) Add(l *rules.Lane) {
 	ls.PlainLanes[NameOf(l)] = l
 	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
 	ls.Update(l)
 }
 
-// Update brings the heap of open lanes up to date after a change of a plain lane. An open lane is in the heap,
-// at the place that its head determines.
+// Update brings the queue's heap of open lanes up to date after a plain lane has changed. The heap contains
+// the lane only if it is open.
 func (ls *Lanes) Update(l *rules.Lane) {
 	q := ls.Queue(l.Queue)
 	q.OpenLanes.update(l, l.ClosedBy == rules.Open)
@@ -159,7 +161,7 @@ func (ls *Lanes) Remove(l *rules.Lane) {
 	ls.UpdateQueue(q)
 }
 
-// AddOverQuota adds delta to the number of lanes with demands that are closed by a user's quota. It does nothing
+// AddOverQuota adds delta to the number of lanes with demands that wait for a user's quota. It does nothing
 // if gate is not the gate of a user's quota.
 func (ls *Lanes) AddOverQuota(gate int64, delta int) {
 	if gate >= 0 || gate == rules.Empty {
@@ -170,8 +172,8 @@ func (ls *Lanes) AddOverQuota(gate int64, delta int) {
 	}
 }
 
-// ClosedHereBy returns the ids of the lanes that a gate has closed for this node alone, joined by
-// database.JoinNumbers. The result is "" for no lanes.
+// ClosedHereBy returns the ids of the lanes that a gate closes on this node but not in the database. The ids
+// are joined by database.JoinNumbers; "" means no lanes.
 func (ls *Lanes) ClosedHereBy(gate int64) string {
 	var laneIDs []int64
 	for lane, closedBy := range ls.ClosedHere {
@@ -182,8 +184,8 @@ func (ls *Lanes) ClosedHereBy(gate int64) string {
 	return database.JoinNumbers(slices.Values(laneIDs))
 }
 
-// EachReady calls the callback for the queues that have room and an open lane, until it returns false. The
-// queue with the best head comes first, then the second best, then the others in any order.
+// EachReady calls visit for the queues that have room and an open lane, until visit returns false. The queue
+// with the best head comes first, then the second best, then the others in any order.
 func (ls *Lanes) EachReady(visit func(*rules.Queue) bool) {
 	second := ls.Ready.secondBestIndex()
 	if len(ls.Ready) == 0 || !visit(&ls.Ready[0].Queue) || second == 0 || !visit(&ls.Ready[second].Queue) {
@@ -196,8 +198,8 @@ func (ls *Lanes) EachReady(visit func(*rules.Queue) bool) {
 	}
 }
 
-// Refresh finds the best open lane of each queue whose lanes have changed. The callback reads the open lanes of the
-// users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
+// Refresh finds the best open lane of each queue whose lanes have changed. readOpenLanes reads the open lanes
+// of the users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
 func (ls *Lanes) Refresh(readOpenLanes func(q *Queue) error) error {
 	for len(ls.staleQueues) > 0 {
 		q := ls.staleQueues[len(ls.staleQueues)-1]
@@ -224,7 +226,7 @@ func (ls *Lanes) Refresh(readOpenLanes func(q *Queue) error) error {
 	return nil
 }
 
-// earlierPosition returns the better one of two positions.
+// earlierPosition returns the position that is served first.
 func earlierPosition(a, b rules.Position) rules.Position {
 	if a.After(b) {
 		return b
@@ -232,8 +234,8 @@ func earlierPosition(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls the callback for the best open lane of every user in a queue. It also passes the number
-// of the user's last turn, or 0 if unknown.
+// Contenders calls visit for the best open lane of every user in a queue. lastTurn is the number of the
+// user's last turn, or 0 if unknown.
 func (ls *Lanes) Contenders(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	for _, l := range q.OpenLanes {
 		if demandLanes, found := q.lanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {

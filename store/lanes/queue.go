@@ -9,19 +9,19 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queue is the state of a queue in the writer's memory, with its open lanes.
+// Queue is the state of a queue in the engine's memory, with its open lanes.
 type Queue struct {
 	rules.Queue
 	Rule   store.QueueRule
-	UID    int // the user who enqueued the first of its current jobs
+	UID    int // user who created the queue, with its first job
 	Leased int
 	// RetainedJobs is the number of kept jobs that ended while the queue had its own retention. RetainedBytes is the
 	// total size of their outputs.
 	RetainedJobs, RetainedBytes int64
 	LaneCount                   int // number of lanes, including those without jobs
-	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. A turn numbered up to
-	// FixedTurns was taken under an earlier rule of the queue. Such a turn still counts after its lease is returned; a
-	// later turn does not.
+	// LastTurns holds, for each user, the number of the claim that last took a job of the user. Turns up to
+	// FixedTurns were taken under an earlier rule of the queue. They count even if their leases are returned;
+	// later turns do not.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
@@ -32,7 +32,7 @@ type Queue struct {
 	StaleUsers     map[int]bool                        // users whose open lanes with demands must be read again
 
 	lanesByUID map[int]userLanes
-	secondHead rules.Position // at or before the head of the second-best open lane with demands
+	secondHead rules.Position // position at or before the first job of the second-best open lane with demands
 	// mustRefresh is true while the queue is in Lanes.staleQueues. BestDemandLane and secondHead are then unknown.
 	mustRefresh bool
 }
@@ -41,27 +41,28 @@ func newQueue(name string) *Queue {
 	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyIndex: -1}
 }
 
-// Exists reports whether users see the queue, because it has a rule or unfinished jobs.
+// Exists reports whether users see the queue: whether it has a rule or unfinished jobs.
 func (q *Queue) Exists() bool {
 	return q.Rule != store.DefaultQueueRule || q.Waiting > 0 || q.Leased > 0
 }
 
-// HasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
+// HasRow reports whether the queue needs a row in the database: it exists, or ended jobs still follow its own
+// retention.
 func (q *Queue) HasRow() bool { return q.Exists() || q.RetainedJobs > 0 || q.RetainedBytes > 0 }
 
-// IsIdle reports whether the queue can be removed from memory: it has no lanes, needs no row, and is in no list
-// of this package.
+// IsIdle reports whether the queue can be removed from memory: it has no lanes, needs no row in the database,
+// and is in neither list of Lanes.
 func (q *Queue) IsIdle() bool {
 	return q.LaneCount == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
 }
 
-// StoredCounts returns the stored counts of the queue.
+// StoredCounts returns the counts that the queue's row in the database holds.
 func (q *Queue) StoredCounts() records.QueueCounts {
 	return records.QueueCounts{Waiting: q.Waiting, UID: q.UID, RetainedJobs: q.RetainedJobs,
 		RetainedBytes: q.RetainedBytes}
 }
 
-// SetStoredCounts sets the stored counts of the queue.
+// SetStoredCounts sets the counts that were read from the queue's row in the database.
 func (q *Queue) SetStoredCounts(c records.QueueCounts) {
 	q.Waiting, q.UID, q.RetainedJobs, q.RetainedBytes = c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes
 }
@@ -72,7 +73,7 @@ func (q *Queue) SetRule(rule store.QueueRule) {
 		rule.Retention != store.Retention{}
 }
 
-// HasSeveralUsers reports whether several users may have open lanes in the queue.
+// HasSeveralUsers reports whether more than one user may have open lanes in the queue.
 func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.lanesByUID) > 1 }
 
 // PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
@@ -104,7 +105,8 @@ func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	return *l, next
 }
 
-// UpdateQueue computes a queue's room and head again, and its position among the ready queues.
+// UpdateQueue computes how many more jobs of a queue may start, and the queue's position among the ready
+// queues.
 func (ls *Lanes) UpdateQueue(q *Queue) {
 	q.Room = math.MaxInt
 	switch {
@@ -123,13 +125,14 @@ func (ls *Lanes) UpdateQueue(q *Queue) {
 	ls.Ready.update(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
 }
 
-// MarkStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
+// MarkStale marks the open lanes with demands of all users in a queue, so that the next claim reads them
+// again.
 func (ls *Lanes) MarkStale(q *Queue) {
 	q.lanesByUID, q.Stale = nil, true
 	ls.clearBestLane(q)
 }
 
-// MarkStaleUser marks one user's open lanes with demands as stale, so that the next claim reads them again.
+// MarkStaleUser marks the open lanes with demands of one user, so that the next claim reads them again.
 func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 	if q.StaleUsers == nil {
 		q.StaleUsers = map[int]bool{}
@@ -148,8 +151,8 @@ func (ls *Lanes) clearBestLane(q *Queue) {
 	ls.UpdateQueue(q)
 }
 
-// readStaleLanes forgets the queue's stale open lanes. It then calls the callback, which adds the current ones
-// with AddOpen.
+// readStaleLanes removes the stale open lanes from memory and calls readOpenLanes, which adds the current
+// ones with AddOpen.
 func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
 	if q.Stale || q.lanesByUID == nil {
 		q.lanesByUID = map[int]userLanes{}
@@ -168,12 +171,13 @@ func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
 	openLanes []*rules.Lane // in the order of their heads; has at least one
-	// omittedLanesFrom is at or before the heads of all the user's open lanes that are not in openLanes.
+	// omittedLanesFrom is a position at or before the heads of all open lanes of the user that are not in
+	// openLanes.
 	omittedLanesFrom rules.Position
 }
 
-// MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. With these
-// lanes in memory, a claim usually finds the user's next best lane without a query.
+// MaxOpenPerUser is the largest number of open lanes with demands that a queue keeps for each user. With
+// several of them in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenPerUser = 4
 
 // secondHead returns the head of the user's second-best lane. If that lane is not in memory, it returns a position
@@ -185,7 +189,7 @@ func (u *userLanes) secondHead() rules.Position {
 	return u.omittedLanesFrom
 }
 
-// addOpenLane adds an open lane, and drops the last one if there are more than MaxOpenPerUser.
+// addOpenLane adds an open lane. If there are then more than MaxOpenPerUser, it removes the last one.
 func (u *userLanes) addOpenLane(l rules.Lane) {
 	if l.Head.After(u.omittedLanesFrom) {
 		return
@@ -199,7 +203,7 @@ func (u *userLanes) addOpenLane(l rules.Lane) {
 	}
 }
 
-// userOpenLanes returns a user's open lanes with demands.
+// userOpenLanes returns the open lanes with demands of one user.
 func (q *Queue) userOpenLanes(uid int) userLanes {
 	if lanesOfUser, known := q.lanesByUID[uid]; known {
 		return lanesOfUser
@@ -214,14 +218,14 @@ func (q *Queue) AddOpen(l rules.Lane) {
 	q.lanesByUID[l.UID] = lanesOfUser
 }
 
-// HasOpenLane reports whether a lane with demands is in memory as an open lane.
+// HasOpenLane reports whether memory holds a lane with demands as an open lane.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
 		slices.ContainsFunc(q.lanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's
-// lanes as stale only if memory then has no open lane of the user, but the database has.
+// SetOpen records the new head of a lane with demands, and whether it is open. It marks the user's lanes as
+// stale only if memory then holds no open lane of the user, but the database has one.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)
@@ -239,7 +243,7 @@ func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 			q.lanesByUID = map[int]userLanes{}
 		}
 		q.lanesByUID[l.UID] = lanesOfUser
-	case lanesOfUser.omittedLanesFrom != rules.EndPosition: // other open lanes exist in the database
+	case lanesOfUser.omittedLanesFrom != rules.EndPosition: // the database has other open lanes of the user
 		ls.MarkStaleUser(q, l.UID)
 		return
 	default:

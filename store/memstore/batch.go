@@ -44,8 +44,8 @@ func (b *batch) jobCount() (n int64) {
 	return n
 }
 
-// admitJobs returns an error if this number of new waiting jobs would exceed the limit. Jobs of committed batches
-// count as waiting.
+// admitJobs returns an error if there would be more than limit waiting jobs after newJobs are added. Jobs of
+// committed batches count as waiting.
 func (s *Store) admitJobs(newJobs, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() {
@@ -63,8 +63,8 @@ func (s *Store) admitJobs(newJobs, limit int64) error {
 	return nil
 }
 
-// admitUser returns an error if this number of new waiting jobs of a user would exceed the limit. Jobs in
-// uncommitted batches count as waiting too.
+// admitUser returns an error if a user would have more than limit waiting jobs after newJobs are added. All
+// jobs in batches count as waiting, including those of uncommitted ones.
 func (s *Store) admitUser(uid int, newJobs, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
@@ -82,7 +82,7 @@ func (s *Store) admitUser(uid int, newJobs, limit int64) error {
 	return nil
 }
 
-// StageBatch stores the jobs of one request as a frame of a batch, and does not commit the batch.
+// StageBatch adds the jobs of one request to a batch, as a frame, and does not commit the batch.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.stageFrame(r, now)
@@ -225,8 +225,8 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, e
 	return more, err
 }
 
-// applyNextFrame moves the next frame of a committed batch into the queue. It uses the first committed batch that
-// the given function accepts. It reports whether it moved a frame.
+// applyNextFrame moves the next frame of a committed batch into the queue: of the first one for which matches
+// returns true. more reports whether it moved a frame.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matches(b) })
 	if index < 0 {

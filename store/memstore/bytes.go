@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storedBytes returns roughly how many bytes an SQL engine stores for a job. The exact number depends on how
-// the engine encodes texts.
+// storedBytes returns roughly how many bytes a store with a database needs for a job. The exact number
+// depends on how the store encodes texts.
 func storedBytes(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
@@ -25,7 +25,7 @@ func storedBytes(j *queue.Job) int64 {
 	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }
 
-// scheduleBytes returns roughly how many bytes an SQL engine stores for a schedule.
+// scheduleBytes returns roughly how many bytes a store with a database needs for a schedule.
 func scheduleBytes(s *store.Schedule) int64 {
 	raw, err := json.Marshal(&s.Draft)
 	if err != nil {
@@ -34,8 +34,8 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// bytesUsed returns how many bytes a user's jobs and schedules use, and how many bytes the jobs in the user's
-// batches use in addition.
+// bytesUsed returns how many bytes a user's jobs and schedules use. stagedBytes is the size of the jobs in
+// the user's batches, which is not part of usedBytes.
 func (s *Store) bytesUsed(uid int) (usedBytes, stagedBytes int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
@@ -60,7 +60,7 @@ func (s *Store) bytesUsed(uid int) (usedBytes, stagedBytes int64) {
 	return usedBytes, stagedBytes
 }
 
-// admitBytes returns an error if the bytes of a user, with the added bytes, would exceed limit; 0 means
+// admitBytes returns an error if a user would hold more than limit bytes after addedBytes are added. 0 means
 // unlimited.
 func (s *Store) admitBytes(uid int, addedBytes, limit int64) error {
 	if limit <= 0 || addedBytes <= 0 {
@@ -81,9 +81,9 @@ func storedBytesOf(jobs []queue.Job) (n int64) {
 }
 
 // makeRoomForAttempt makes room for the output and the record of an ended attempt. limit is the byte limit of
-// the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement (the
-// report of the end). If the attempt's record does not fit either, and the job has store.KeptAttemptRecords
-// records, it deletes the oldest record.
+// the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement,
+// the report about the end. If the record does not fit either and the job has store.KeptAttemptRecords
+// records, it deletes the oldest one.
 func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, limit int64) {
 	size, recordBytes := store.OutputSize(&settlement.Attempt), store.AttemptRecordSize(settlement, j.StartedAttempts)
 	if !settlement.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
@@ -106,9 +106,9 @@ func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, limit i
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold the added bytes in addition to those held now. limit applies to the
-// sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if
-// that would not be enough, or if store.RemovalLimit does not allow it.
+// makeRoom reports whether a user may hold addedBytes more than now without exceeding limit; 0 means
+// unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if that would
+// not be enough, or if store.RemovalLimit does not allow it.
 func (s *Store) makeRoom(uid int, addedBytes, limit int64) bool {
 	if limit <= 0 || addedBytes <= 0 {
 		return true
@@ -198,8 +198,8 @@ type removablePart struct {
 	attemptIndex int
 }
 
-// removableParts lists removable parts of a user's jobs, until their sizes add up to neededBytes or the list
-// has the maximum length, limit. isEnough reports whether the sizes add up to neededBytes.
+// removableParts lists removable parts of a user's jobs. It stops when their sizes add up to neededBytes, or
+// when the list contains limit parts. isEnough reports whether the sizes add up to neededBytes.
 func (s *Store) removableParts(uid int, neededBytes int64, limit int) (parts []removablePart, isEnough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && neededBytes > 0 && len(parts) < limit {
@@ -219,7 +219,7 @@ func (s *Store) removableParts(uid int, neededBytes int64, limit int) (parts []r
 	return parts, neededBytes <= 0
 }
 
-// removeParts removes parts of jobs, so that other data fits into the byte limit.
+// removeParts removes the given parts of jobs, to free space for other data of the user.
 func (s *Store) removeParts(parts []removablePart) {
 	for _, part := range parts {
 		if part.attemptIndex < 0 {
@@ -256,7 +256,7 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// excessBytes returns by how many bytes the data of a user exceeds a limit.
+// excessBytes returns by how many bytes a user's data exceeds maxBytes.
 func (s *Store) excessBytes(uid int, maxBytes int64) int64 {
 	n, staged := s.bytesUsed(uid)
 	return n + staged - maxBytes

@@ -18,10 +18,9 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// applyDeclaredLimits sets the limits of the locks and rates that a job declares. It first deletes the starts
-// that are older than the old period of a rate, so that a longer period does not count them again. The limit of
-// a key that users share changes only if no other unfinished job names the key. ignoredJob, which may be nil,
-// does not count.
+// applyDeclaredLimits sets the limits of the locks and rates that a job declares. A limit that users share
+// changes only if no unfinished job except ignoredJob, which may be nil, names the key. It first deletes
+// starts that are older than the period of a rate, so that a longer period does not count them again.
 func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -49,8 +48,9 @@ func (s *Store) recordRateStarts(j *job, startedAt, now queue.Millis) {
 	}
 }
 
-// usedUnits returns how many units of a gate are in use. These are the units that leased jobs hold. For a rate,
-// they are the starts within the period, and the leased jobs that are not known to have started.
+// usedUnits returns how many units of a gate are in use. For a rate, these are the starts within its period,
+// and the units of leased jobs that are not known to have started. For other gates, they are the units of all
+// leased jobs.
 func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 	for _, j := range leased {
 		for _, d := range j.Demands {
@@ -81,8 +81,8 @@ func (s *Store) totalUnits(g gate) int {
 	return s.gateRules[g].Amount
 }
 
-// nextRateOpening returns the next time at which a full rate allows another start, because an old start leaves
-// its period. It returns 0 if no full rate has such a start.
+// nextRateOpening returns the next time at which a rate that has reached its limit allows another start,
+// because an old start leaves its period. It returns 0 if there is no such time.
 func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
@@ -117,13 +117,14 @@ type queueUser struct {
 	uid   int
 }
 
-// resetTurns forgets which users of a queue were served last.
+// resetTurns forgets when jobs of each user were last claimed from a queue.
 func (s *Store) resetTurns(name string) {
 	maps.DeleteFunc(s.lastUserClaims, func(u queueUser, _ int64) bool { return u.queue == name })
 	s.turnsResetAt[name] = s.claimCount
 }
 
-// takeBackTurn undoes the effect of a claim on the turns, because the job is given back before it started.
+// takeBackTurn undoes what a claim has changed in the turns of the users, because the job was returned before
+// it started.
 func (s *Store) takeBackTurn(j *job) {
 	if u := (queueUser{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
 		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)
@@ -206,9 +207,9 @@ func (s *Store) hasWeights() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. It considers the
-// best-ranked startable job of each user in the same queue. Among those with the same priority as firstJob, it
-// returns the job of the user who was served least recently.
+// jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. Candidates are the
+// best-ranked job of each user that may start in the same queue and has the same priority as firstJob. The
+// job of the user who was served least recently is chosen.
 func (s *Store) jobOfNextUser(firstJob *job, now queue.Millis, ready, leased []*job) *job {
 	best := firstJob
 	seen := map[int]bool{}
@@ -248,7 +249,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func
 		leasedByQueue[j.Queue]++
 	}
 	type queueResource struct{ queue, resource string }
-	barred := map[queueResource]bool{} // resources that a better-ranked job of the same queue waits for
+	barred := map[queueResource]bool{} // resources for which a better-ranked job of the same queue waits
 	for _, j := range ready {
 		if j.isLeased || !j.State.Runnable() {
 			continue

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Events lists the events that follow the event with a given number, oldest first, at most limit events.
+// Events lists up to limit events whose number is above afterSeq, oldest first.
 func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events []queue.Event, err error) {
 	err = s.read(ctx, func() error {
 		for _, e := range s.events {

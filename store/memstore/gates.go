@@ -39,8 +39,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	})
 }
 
-// Gates lists the locks, rates and resources of a user and those that users share. It lists at most
-// store.MaxGatesPage gates, beginning with the one that follows a given gate.
+// Gates lists the locks, rates and resources of a user, and those that users share. It lists at most
+// store.MaxGatesPage gates, beginning with the one after afterGate.
 func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (states []store.GateState, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -96,9 +96,9 @@ func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (
 	return states, err
 }
 
-// rateOpensAt returns the time at which a full rate allows another start, because an old start leaves its
-// period. It returns 0 if no start is recorded: then only claimed jobs that are not known to have started use
-// units.
+// rateOpensAt returns when a rate that has reached its limit allows another start, because an old start
+// leaves its period. It returns 0 if no start is recorded: then all units are in use by claimed jobs that are
+// not known to have started.
 func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0

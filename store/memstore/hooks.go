@@ -2,7 +2,7 @@ package memstore
 
 import "github.com/queuectl/queuectl/queue"
 
-// createHooks creates the hook jobs for events of a job, such as its completion.
+// createHooks creates the hook jobs for some events of a job, such as its completion.
 func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
 	if events &= j.HookEvents | s.hooks.Triggers; events == 0 || j.HookEvents&queue.IsHook != 0 ||
 		s.hooks.MakeHooks == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft depends on itself through other drafts of the request. Instead of a
-// draft that is not stored, it considers the job that the receipt names. depth limits the search.
+// waitsForItself reports whether a draft depends on itself through other drafts of the request. It does not
+// follow drafts that are not stored because another job has their unique key. depth limits the search.
 func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var dependsOnStart func(draftIndex, depth int) bool
 	dependsOnStart = func(draftIndex, depth int) bool {
@@ -16,7 +16,8 @@ func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, d
 			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
-			// Of several drafts with the same seq in the receipt, only the first one can be stored, so use that one.
+			// The receipt has the same seq for drafts with the same unique key. Only the first of them is
+			// stored, so follow that one.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
 			if receipt.IsExisting[next] {
 				continue
@@ -30,7 +31,7 @@ func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, d
 	return dependsOnStart(startIndex, depth)
 }
 
-// linksOf returns the dependencies of a job with their present status.
+// linksOf returns dependencies of the job with the given seq, each with its present status.
 func (s *Store) linksOf(dependencies []queue.Dependency, seq int64,
 	onFailure queue.OnDependencyFailure) (links []link) {
 	for _, d := range dependencies {
@@ -81,7 +82,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// replaceLinks replaces the dependencies of a job by those of edited, which is the same job after an edit.
+// replaceLinks replaces the dependencies of the job j by those of edited, its new version.
 func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
@@ -129,8 +130,8 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// findByID returns the seq of the job with the given id, or 0 if none exists. It searches all stored jobs and
-// the jobs in this user's batches.
+// findByID returns the seq of the job with the given id, or 0 if none exists. It also searches the user's
+// batches.
 func (s *Store) findByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
 		if j.ID == id && (j.HookEvents&queue.HookFromSettings == 0 || j.UID == uid) {

@@ -1,5 +1,5 @@
-// Package memstore implements store.Store in memory. Tests compare the SQL engine with it, so its code is
-// simple rather than fast. In tests it is called the model.
+// Package memstore implements store.Store in memory. Tests compare the other stores with this one, which they
+// call the model. So its code is simple rather than fast.
 package memstore
 
 import (
@@ -51,10 +51,11 @@ type Store struct {
 	settings       map[string]store.Setting     // by key
 	owners         map[int]string               // by uid, the owner's name; uids below 0 are of former owners
 	garbage        []string                     // output files to delete, because their attempts were removed
-	// examinedCount is the number of outputs and inputs that the current update has examined for removal.
+	// examinedCount is the number of outputs and inputs that the current call of update has examined in order
+	// to free space.
 	examinedCount int
 	runnerDirs    []string      // directories that were last passed to StoreRunnerDirs
-	nextDueAt     queue.Millis  // time that the last Promote returned; nothing is due before it
+	nextDueAt     queue.Millis  // time when the last call of Promote expected the next work
 	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters       []*waiter     // calls of Await that are waiting
 	watchers      store.Watchers
@@ -73,14 +74,14 @@ type job struct {
 	queue.Job
 	rank      int64
 	isLeased  bool
-	lastClaim int64 // number of the last claim of this job; see Store.claimCount
-	// previousUserClaim is the number that Store.lastUserClaims contained for the user before lastClaim. If this job is
-	// given back, takeBackTurn restores this number.
+	lastClaim int64 // number of the last claim of this job, counted by Store.claimCount
+	// previousUserClaim is the value of Store.lastUserClaims for the user before this job was claimed.
+	// takeBackTurn restores that value if the job is returned before it has started.
 	previousUserClaim   int64
 	disownToUID         int              // uid that the job gets when its lease ends; 0 means no change
-	pendingHookEvents   queue.HookEvents // event of the job whose hooks have not been created yet
-	notYetDue           bool             // the job has never been due, so it does not gain ageing points yet
-	links               []link           // dependencies of the job, including those that are already decided
+	pendingHookEvents   queue.HookEvents // event of the job for which hook jobs must still be created
+	notYetDue           bool             // the job has not been due yet, so it does not gain ageing points
+	links               []link           // dependencies of the job, including satisfied and broken ones
 	onDependencyFailure queue.OnDependencyFailure
 	attempts            []queue.Attempt
 	recordBytes         int64 // bytes of the attempts' records that count toward the byte quota
@@ -181,9 +182,9 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// update runs a function as a transaction, and passes the time to it. In the same transaction, it decides
-// dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if Promote is now needed before
-// nextDueAt. If the function returns an error, it must not have changed anything.
+// update runs change as a transaction, and passes the time to it. If change returns an error, it must not
+// have changed anything. Otherwise update decides dependencies and gives runnable jobs to waiting calls of
+// Await. It sends a hint if Promote must be called before nextDueAt.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -237,16 +238,16 @@ func (s *Store) setState(j *job, newState queue.State, now queue.Millis) {
 	}
 }
 
-// parentEnd records that a parent has ended in the given state, was removed (state 0), or runs again. It is not
-// decided yet whether its dependants may run.
+// parentEnd records that a parent has ended in the given state, was removed (state 0), or runs again.
+// decideDependencies uses it to decide whether the dependants of the parent may run.
 type parentEnd struct {
 	seq       int64
 	state     queue.State
 	runsAgain bool
 }
 
-// decideDependencies decides whether the dependants of ended parents may run. If it cancels a dependant, it then
-// decides about the dependants of that job.
+// decideDependencies decides whether the dependants of ended parents may run. It also decides about the
+// dependants of the jobs that it cancels.
 func (s *Store) decideDependencies(now queue.Millis) {
 	for ; len(s.endedParents) > 0; s.endedParents = s.endedParents[1:] {
 		e := s.endedParents[0]
@@ -272,8 +273,8 @@ func (s *Store) decideDependencies(now queue.Millis) {
 	}
 }
 
-// reopenDependant makes a job that was cancelled because of its dependencies wait again. It does so only if no
-// dependency is broken, the input of the job is still stored, and no unfinished job has its unique key.
+// reopenDependant makes a job that was cancelled because of a dependency wait again. It does nothing if a
+// dependency is broken, if the job's input has been removed, or if an unfinished job has the same unique key.
 func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Broken) {
 		return
@@ -313,7 +314,7 @@ func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	}
 }
 
-// addEvent adds an event about a job. If hooks of the job are due, it then creates them.
+// addEvent adds an event about a job, and creates the hook jobs that this event causes.
 func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
 	if s.newEvent != nil {
 		close(s.newEvent)
@@ -330,8 +331,8 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 	}
 }
 
-// setRank sets the rank of a job. agingSince and arrivalNumber are the time and the arrival number from
-// which the job gains ageing points.
+// setRank sets the rank of a job. Its ageing points count from the time agingSince or, if ageing counts
+// enqueued jobs, from arrivalNumber.
 func (s *Store) setRank(j *job, agingSince queue.Millis, arrivalNumber int64) {
 	j.AgingSince, j.ArrivalNumber = agingSince, arrivalNumber
 	j.rank = s.order.Rank(j.Priority, agingSince, arrivalNumber)

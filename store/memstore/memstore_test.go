@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// The store in memory keeps every promise of store.Store.
+// The store in memory passes all tests of the interface store.Store.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		var clock atomic.Int64
@@ -30,8 +30,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Await returns a job when the job is due, even if Promote is not called. The transaction that makes a job
-// runnable also claims it for the waiting call.
+// Await returns a job when the job is due, even if Promote is not called. A transaction that makes a job
+// runnable gives the job to a waiting call of Await.
 func TestAwaitReturnsJobOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute})
@@ -91,7 +91,7 @@ func TestCloseEndsAwait(t *testing.T) {
 	})
 }
 
-// If a caller changes a job that the store returned, the stored job does not change.
+// A caller that changes a job from the store does not change the stored job.
 func TestCopyJobSharesNothing(t *testing.T) {
 	var j queue.Job
 	fillReferences(reflect.ValueOf(&j).Elem())
@@ -133,7 +133,8 @@ func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 	}
 }
 
-// TrimOutputs and TrimQueueOutputs return even if the recorded sizes of a job and its attempts do not match.
+// TrimOutputs and TrimQueueOutputs return even if the output size recorded for a job differs from the sizes
+// of its attempts.
 func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
 	s := New(queue.Order{})
 	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, OwnRetention: true}}

@@ -17,8 +17,8 @@ func (s *Store) noteOwner(r store.Request) {
 	}
 }
 
-// Owners returns the account names by uid, and a list of the uids that still have leased jobs of a former owner.
-// Negative uids are of former owners.
+// Owners returns the account names by uid; negative uids are of former owners. movingUIDs are the uids that
+// still have leased jobs of a former owner.
 func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
 	err = s.read(ctx, func() error {
 		ownerNames = maps.Clone(s.owners)
@@ -32,9 +32,9 @@ func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, movingUI
 	return ownerNames, movingUIDs, err
 }
 
-// Disown takes the jobs of a uid from its owner, because the uid now belongs to another account. It moves them
-// to a new negative uid, which keeps the name of the owner. Leased jobs follow when their lease ends. If the
-// stored name of the uid is not the given one, it does nothing. It always returns false: one call is enough.
+// Disown moves the jobs of a uid to a new negative uid with the name of their owner, because the uid now
+// belongs to another account. Leased jobs move when their lease ends. It does nothing unless ownerName is the
+// stored name of the uid. more is always false, because one call moves all jobs.
 func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]
@@ -81,7 +81,8 @@ func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more boo
 	return false, err
 }
 
-// disown moves a job without a lease to the negative uid of its former owner. A waiting job is held.
+// disown moves a job that is not leased to the negative uid of its former owner. A waiting job gets the state
+// held.
 func (s *Store) disown(j *job, formerUID int, now queue.Millis) {
 	j.UID, j.disownToUID = formerUID, 0
 	if j.State.Waiting() && j.State != queue.Held {
@@ -92,7 +93,7 @@ func (s *Store) disown(j *job, formerUID int, now queue.Millis) {
 	s.watchers.Notify(j.Seq)
 }
 
-// endLease ends the lease of a job. If Disown waits for the end of the lease, endLease disowns the job.
+// endLease ends the lease of a job. If the job's uid was disowned during the lease, endLease moves the job.
 func (s *Store) endLease(j *job, now queue.Millis) {
 	j.isLeased, j.HeldUnits = false, ""
 	if j.disownToUID != 0 {
@@ -100,8 +101,8 @@ func (s *Store) endLease(j *job, now queue.Millis) {
 	}
 }
 
-// MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease and are not
-// yet marked for deletion. It marks them for deletion.
+// MarkUnownedOutputs marks for deletion, and returns, those of the given output files that belong to no
+// attempt and no lease and are not yet marked.
 func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)

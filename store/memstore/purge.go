@@ -47,8 +47,8 @@ func (s *Store) CountEnded(ctx context.Context, filter store.EndedFilter) (n int
 	return n, err
 }
 
-// TrimEvents deletes the oldest events: those before beforeTime, and those that exceed maxEvents. It reports
-// whether more must be deleted.
+// TrimEvents deletes events before beforeTime, and the oldest ones until at most maxEvents remain. more
+// reports whether another call must delete more.
 func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEvents int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
@@ -66,7 +66,7 @@ func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEven
 	return more, err
 }
 
-// OwnRetentionQueues lists the queues with jobs that ended while their queue had its own retention.
+// OwnRetentionQueues lists the queues that have jobs to which the queue's own retention applies.
 func (s *Store) OwnRetentionQueues(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
@@ -86,8 +86,8 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (queues []store.OwnReten
 	return queues, err
 }
 
-// TrimJobs removes ended jobs of a queue, oldest end first, until at most the given number of them remains. One
-// call removes at most limit jobs. It reports whether more must be removed.
+// TrimJobs removes ended jobs of a queue, oldest end first, until at most maxJobs remain. One call removes at
+// most limit jobs; more reports whether another call must remove more.
 func (s *Store) TrimJobs(ctx context.Context, name string, maxJobs int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
@@ -111,8 +111,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs until all outputs together have at most the given number of bytes. Each removed
-// output belongs to the user whose outputs use most bytes at that moment.
+// TrimOutputs removes outputs until all outputs together have at most maxBytes. In each step it removes an
+// output of the user whose outputs use most bytes.
 func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputBytes() > maxBytes {
@@ -134,8 +134,8 @@ func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err
 	})
 }
 
-// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until these
-// outputs together have at most the given number of bytes.
+// TrimQueueOutputs removes outputs of a queue's jobs to which its own retention applies, until these outputs
+// together have at most maxBytes.
 func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
@@ -156,7 +156,7 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int6
 	})
 }
 
-// removeFirstOutput removes one output: the first one of the selected jobs, in the order of jobsByEndTime. It
+// removeFirstOutput removes the first output of the selected jobs, in the order in which the jobs ended. It
 // reports whether it found an output.
 func (s *Store) removeFirstOutput(isSelected func(*job) bool) bool {
 	for _, j := range s.jobsByEndTime() {
@@ -170,8 +170,8 @@ func (s *Store) removeFirstOutput(isSelected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of attempt i of a job. In OutputBytes, it replaces the size of the output by
-// sizeMark, for example OutputOverRetention.
+// removeOutput removes the output of attempt i of a job. The attempt's field OutputBytes, the size of the
+// output, gets the value sizeMark, for example OutputOverRetention.
 func (s *Store) removeOutput(j *job, i int, sizeMark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {

@@ -42,8 +42,8 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	return receipt, err
 }
 
-// enqueueAll stores the drafts of a request as jobs. If the request names an open batch, enqueueAll adds the drafts
-// to the batch and commits the whole batch.
+// enqueueAll stores the drafts of a request as jobs. If the request names an uncommitted batch, enqueueAll
+// adds the drafts to the batch and commits it.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commitBatch(b, r, now)
@@ -108,8 +108,8 @@ func (s *Store) admitAll(r store.Request) error {
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyConflicts sets receipt.IsExisting for each draft whose unique key another job has. It also stores that
-// job's id and seq in the receipt.
+// findKeyConflicts finds the drafts whose unique key another job has. For each, it sets receipt.IsExisting
+// and stores the id and seq of the other job in the receipt.
 func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -146,7 +146,8 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 	return nil
 }
 
-// withParentSeqs returns a copy of a draft in which dependencies on other drafts contain their seqs.
+// withParentSeqs returns a copy of a draft in which each dependency on another draft of the request contains
+// the seq of that draft.
 func withParentSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
@@ -300,7 +301,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		j.Reason = "" // the reason explained the previous state
 	}
 	switch {
-	// The job has run, so its dependencies were satisfied. It does not wait for parents that run again.
+	// The job has run, so its dependencies were satisfied. It must not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
 	case to == queue.Pending && j.hasLink(store.Unresolved), to == queue.Failed && j.hasLink(store.Unresolved):
 		to = queue.Blocked
@@ -328,7 +329,8 @@ func (s *Store) restartWait(j *job, dueAt queue.Millis) {
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// edit changes a waiting job. If the start time does not change, the time that the job has waited still counts.
+// edit changes a waiting job. Unless the start time changes, the time that the job has already waited still
+// counts.
 func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	edited := copyJob(j.Job)
 	if err := c.Edit(&edited); err != nil {
@@ -378,8 +380,8 @@ func (s *Store) cancelReplaced(j *job, now queue.Millis) {
 	s.addEvent(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
-// resolveKeyConflict returns the job that the receipt names instead of a draft, or nil if the draft is to be
-// stored.
+// resolveKeyConflict returns the job that has the unique key of a draft and is kept instead, or nil if the
+// draft must be stored.
 func (s *Store) resolveKeyConflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	j := s.keyHolder(draft.UID, draft.Unique, now)
 	switch {

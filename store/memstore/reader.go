@@ -69,8 +69,8 @@ func (s *Store) Queues(ctx context.Context) (queueStates []store.QueueState, err
 	return queueStates, err
 }
 
-// BestWaitingPriority returns the priority, with ageing, of the user's best-ranked job that is due or will be
-// retried.
+// BestWaitingPriority returns the priority, with ageing points, of the user's best-ranked job that is due or
+// waits for a retry.
 func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
 	err = s.read(ctx, func() error {
 		var best *job
@@ -94,7 +94,8 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.Waiti
 	return w, err
 }
 
-// Simulate returns the next n jobs that claims would return. It claims them in a copy of the store.
+// Simulate returns the jobs that the next claims would take, at most n. It claims them in a copy of the
+// store.
 func (s *Store) Simulate(ctx context.Context, n int) (simulation store.Simulation, err error) {
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
@@ -119,7 +120,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (simulation store.Simulatio
 	return simulation, err
 }
 
-// WaitReasons implements store.Forecast: it returns, by job, why the job does not start.
+// WaitReasons returns, by seq, what keeps jobs from starting.
 func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (reasons map[int64][]store.WaitReason, err error) {
 	reasons = map[int64][]store.WaitReason{}
 	err = s.read(ctx, func() error {
@@ -189,8 +190,8 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	return reasons
 }
 
-// waitsBehind reports whether j must let another job of its queue go first. That job ranks before j and waits
-// only for the same resource, because it needs more units than are free.
+// waitsBehind reports whether the job j must wait because another job of its queue ranks before it and waits
+// only for the same resource. That job needs more units than are free, and they are kept for it.
 func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
 		if other.isLeased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
@@ -207,7 +208,8 @@ func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, lease
 	return false
 }
 
-// DependencyLinks returns the parents and dependants of a job, past and present.
+// DependencyLinks returns the parents and dependants of a job, including those for which the job no longer
+// waits.
 func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
 	err error) {
 	if err := checkLimit(limit); err != nil {
@@ -242,8 +244,8 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// visibleJob returns a copy of a job as the reading methods return it. For a blocked job, it contains the
-// parents that the job waits for.
+// visibleJob returns a copy of a job for the methods that read jobs. For a blocked job, the copy lists the
+// parents that the job still waits for.
 func (s *Store) visibleJob(j *job) queue.Job {
 	visible := copyJob(j.Job)
 	if j.State != queue.Blocked {
@@ -347,7 +349,7 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.RefPag
 	return page, err
 }
 
-// withMatchingJobs passes all jobs that match a filter, newest first, to a function in one call.
+// withMatchingJobs passes the jobs that match a filter, newest first, to one call of handleJobs.
 func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, handleJobs func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
@@ -383,7 +385,8 @@ func matchesFilter(f store.Filter, j *job) bool {
 		(f.BeforeSeq == 0 || j.Seq < f.BeforeSeq)
 }
 
-// OldestReadySince returns since when the oldest waiting job could start; 0 if no job is waiting to start.
+// OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is
+// waiting to start.
 func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -446,8 +449,8 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 	return screen, err
 }
 
-// startOrder returns a comparison of ready jobs by the order in which they start if no gate is full. First come
-// the leased jobs, then the other jobs, among which users take turns.
+// startOrder returns a function that compares ready jobs by the order in which they would start if no limit
+// held them back: first the leased jobs, then the others, with users taking turns.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {

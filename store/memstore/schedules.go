@@ -65,8 +65,8 @@ func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePut) (new
 	return newSchedule, err
 }
 
-// hintIfDueEarlier sends a hint if the due time of a schedule is before nextDueAt. The time 0 means that the
-// schedule is not due.
+// hintIfDueEarlier sends a hint if a schedule is due before nextDueAt, so that Promote is called in time.
+// dueAt is 0 if the schedule is never due.
 func (s *Store) hintIfDueEarlier(dueAt queue.Millis) {
 	if dueAt != 0 && dueAt < s.nextDueAt {
 		queue.TrySend(s.promoteHints, struct{}{})
@@ -154,7 +154,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 	})
 }
 
-// DueSchedules lists up to limit due schedules. It returns the time until another schedule is due.
+// DueSchedules lists up to limit due schedules. untilNext is the time until another schedule is due.
 func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (
 	dueSchedules []store.Schedule, untilNext time.Duration, err error) {
 	err = s.read(ctx, func() error {
@@ -264,8 +264,8 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 	return result, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in request.Occurrences. Before the first of them, it
-// cancels replacedJobs.
+// fireOccurrences creates the jobs of the occurrences in request.Occurrences. It cancels replacedJobs before
+// it creates the first job.
 func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.OccurrenceRequest,
 	unfinishedJobs, replacedJobs []*job, checkCreate func() error, newRecords *[]store.OccurrenceRecord,
 	now queue.Millis) {
@@ -293,7 +293,7 @@ func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.Occurre
 	}
 }
 
-// checkFire returns an error if a job that a user requests from the schedule cannot be created now. It changes
+// checkFire returns an error if a user starts the schedule now, but its job cannot be created. It changes
 // nothing.
 func (s *Store) checkFire(storedSchedule *schedule, unfinishedJobs []*job, checkCreate func() error) error {
 	if len(unfinishedJobs) > 0 && storedSchedule.Overlap == store.OverlapSkip {
@@ -323,7 +323,7 @@ func (s *Store) checkCreate(storedSchedule *schedule, request *store.OccurrenceR
 	return err
 }
 
-// withoutJobs calls f while the given jobs count as cancelled, and then restores the jobs.
+// withoutJobs calls f with the given jobs treated as cancelled, and then restores the jobs.
 func (s *Store) withoutJobs(excludedJobs []*job, now queue.Millis, f func() error) error {
 	for _, j := range excludedJobs {
 		saved := j.Job
@@ -333,7 +333,7 @@ func (s *Store) withoutJobs(excludedJobs []*job, now queue.Millis, f func() erro
 	return f()
 }
 
-// recordRun records the outcome of an occurrence.
+// recordRun adds a record of an occurrence to the schedule.
 func (s *Store) recordRun(storedSchedule *schedule, record store.OccurrenceRecord, now queue.Millis) {
 	record.RecordedAt = now
 	storedSchedule.occurrenceRecords = append(storedSchedule.occurrenceRecords, record)
@@ -341,8 +341,8 @@ func (s *Store) recordRun(storedSchedule *schedule, record store.OccurrenceRecor
 		len(storedSchedule.occurrenceRecords)-store.MaxOccurrenceRecords):]
 }
 
-// fireOccurrence creates the job of an occurrence. If it creates none, record contains the reason.
-// unfinishedBefore is the number of unfinished jobs before the current call of RunOccurrences.
+// fireOccurrence creates the job of an occurrence. If it creates no job, record contains the reason.
+// unfinishedBefore is the number of the schedule's unfinished jobs before the current call of RunOccurrences.
 func (s *Store) fireOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, occurrenceAt queue.Millis,
 	unfinishedJobs []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (
 	record store.OccurrenceRecord, createdJobs []*job) {

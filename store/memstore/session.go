@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waiter is a call of Await that is waiting. The transaction that gives jobs to the call also removes it from
-// Store.waiters, so the call gets jobs at most once. Close closes the channel claimedJobs.
+// waiter is a call of Await that is waiting. A call gets jobs at most once: the transaction that gives it
+// jobs removes it from Store.waiters. Close closes the channel claimedJobs.
 type waiter struct {
 	maxJobs     int              // maximum number of jobs to claim
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake        chan struct{}    // receives a value if a job may be due earlier than the call expects
+	wake        chan struct{}    // receives a value if a job may be due before the call's timer ends
 }
 
 // Exchange records what a service reports about its leases, and claims up to report.WantedJobs jobs.
@@ -24,7 +24,7 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (grant store.
 		for _, e := range report.Starts {
 			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
-			} else if j.State != queue.Processing { // the service may report a start twice
+			} else if j.State != queue.Processing { // record a start only once, because the service may report it twice
 				s.recordStart(j, e, now)
 			}
 		}
@@ -168,8 +168,8 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
 	s.addEvent(j, queue.EventEnded, detail, now)
 }
 
-// addAttempt adds an ended attempt to its job. wasRunning says whether the start of the attempt was reported
-// before.
+// addAttempt adds an ended attempt to its job. wasRunning reports whether the service had reported the start
+// of the attempt.
 func (s *Store) addAttempt(j *job, a *queue.Attempt, settlement store.Settlement, wasRunning bool) {
 	j.recordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
 	j.StartedAttempts++
@@ -207,7 +207,7 @@ func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 	if err := s.update(ctx, addWaiter); err != nil {
 		return nil, err
 	}
-	// An empty change is enough, because update gives jobs to waiting calls.
+	// noChange is enough to get jobs, because each update gives jobs to waiting calls.
 	noChange := func(queue.Millis) error { return nil }
 	for {
 		timer := time.NewTimer(s.timeUntilRunnable())
@@ -224,15 +224,15 @@ func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
-			// Ignore the error. It means only that ctx has ended or that the store was closed, and the next
-			// select detects both.
+			// Ignore the error: it means that ctx has ended or the store is closed, and the next select
+			// detects both.
 			_ = s.update(ctx, noChange)
 		}
 	}
 }
 
-// stopWaiting ends a call of Await. If a transaction has just given jobs to the call, stopWaiting returns these
-// jobs. They are leased, and no other caller can run them.
+// stopWaiting ends a waiting call of Await. If a transaction has already given jobs to the call, stopWaiting
+// returns them: they are leased, and no other caller can run them.
 func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +246,7 @@ func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	return nil, queue.ErrUnavailable
 }
 
-// serveWaiters claims runnable jobs for waiting calls of Await, in the transaction that has made the jobs
-// runnable.
+// serveWaiters claims runnable jobs for waiting calls of Await. It runs at the end of each transaction.
 func (s *Store) serveWaiters(now queue.Millis) {
 	for len(s.waiters) > 0 {
 		w := s.waiters[0]
@@ -270,8 +269,7 @@ func (s *Store) timeUntilRunnable() time.Duration {
 	now := s.now()
 	next := now.Add(maxPromoteInterval)
 	for _, j := range s.jobs {
-		// Only these jobs need nothing but time before they can start. The others wait until a job ends or a
-		// rule changes.
+		// These jobs only wait for their due time. All others wait until a job ends or a rule changes.
 		if j.State.Runnable() && !j.isLeased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// sample is one entry of the statistics: the start or the end of an attempt, and when it was recorded.
+// sample is one entry of the statistics: the start or the end of an attempt. minute is when it was recorded.
 type sample struct {
 	minute   queue.Millis
 	queue    string      // the job's queue, or store.OtherQueues in a minute with many queues
@@ -26,8 +26,8 @@ type runtimeEstimate struct {
 	store.Estimate
 }
 
-// addSample adds a sample: a start with the time that the job has waited, or an end with the run time.
-// startTime and endTime delimit this time. For a start, endState is 0.
+// addSample adds the start of an attempt, with the time that the job has waited, or its end, with the run
+// time. This time lasts from startTime to endTime. For a start, endState is 0.
 func (s *Store) addSample(j *job, endState queue.State, startTime, endTime, now queue.Millis) {
 	m := sample{
 		minute:   store.Minute.PeriodStart(now),
@@ -47,8 +47,8 @@ func (s *Store) addSample(j *job, endState queue.State, startTime, endTime, now 
 	s.samples = append(s.samples, m)
 }
 
-// addEndSample adds a sample for the end of an attempt. It adds one for the start too, if the start was not
-// reported before. j still has its state from before the end.
+// addEndSample adds a sample for the end of an attempt. If its start was not reported, it also adds a sample
+// for the start. j must still have the state from before the end.
 func (s *Store) addEndSample(j *job, settlement *store.Settlement, now queue.Millis) {
 	a := &settlement.Attempt
 	if !settlement.Decision.RecordsAttempt {
@@ -130,7 +130,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Sta
 	return stats, err
 }
 
-// noteRuntime adds the run time of a completed job to the typical run time of its command.
+// noteRuntime updates the typical run time of a command with the run time of a completed job.
 func (s *Store) noteRuntime(fingerprint uint64, runTime time.Duration) {
 	if fingerprint == 0 {
 		return

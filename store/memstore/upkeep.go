@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one Promote
-	maxPromoteInterval   = time.Hour // longest time that Promote returns
+	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one call of Promote
+	maxPromoteInterval   = time.Hour // longest time until the next call that Promote returns
 )
 
 // Settings lists the stored settings, ordered by key.
@@ -94,7 +94,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	})
 }
 
-// endDuePauses ends the pauses of queues whose duration is over.
+// endDuePauses ends the pauses of queues whose pause time is over.
 func (s *Store) endDuePauses(now queue.Millis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
 		if r := s.queueRules[name]; r.PausedUntil != 0 && r.PausedUntil <= now {
@@ -108,7 +108,7 @@ func (s *Store) endDuePauses(now queue.Millis) {
 	}
 }
 
-// SetHooks sets for which events the store creates hook jobs, and how.
+// SetHooks sets for which events the store creates hook jobs, and how it creates them.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.hooks = h
@@ -124,9 +124,9 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// Promote ends pauses whose duration is over, cancels expired jobs, deletes old idempotency keys, discards
-// batches that were not committed in time, and moves jobs of committed batches into the queue. Jobs that are due
-// need no change, because claims compare due times with the clock.
+// Promote does the periodic work: it ends pauses, cancels expired jobs, deletes old idempotency keys,
+// discards batches that were not committed in time, and moves jobs of committed batches into the queue. next
+// is the time until the next call. Due jobs need no work, because claims compare due times with the clock.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		s.endDuePauses(now)
@@ -176,7 +176,8 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// earliestDue returns the next time at which a job is due or expires, a pause ends, or a full rate has room.
+// earliestDue returns the next time at which a job is due or expires, a pause ends, or a rate allows another
+// start.
 func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	consider := func(at queue.Millis) {
 		if !found || at < next {
@@ -205,11 +206,11 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// PromoteHints returns a channel that receives a hint if Promote must be called before the time that its last
-// call returned.
+// PromoteHints returns a channel that receives a hint if Promote must be called earlier than its last call
+// returned.
 func (s *Store) PromoteHints() <-chan struct{} { return s.promoteHints }
 
-// DeletableOutputs lists up to limit output files that are marked for deletion, because their attempts were
+// DeletableOutputs lists up to limit output files that the caller must delete, because their attempts were
 // removed.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.read(ctx, func() error {

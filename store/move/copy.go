@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// table describes a table of the database.
+// table describes a table of the queue's database.
 type table struct {
 	name       string
 	columns    []string
 	primaryKey []string // columns of the primary key; empty without a primary key
 }
 
-// schemaTables returns the tables of the schema except notes, which differs between databases. It reads them from
-// a new SQLite database in memory.
+// schemaTables returns all tables of the schema except notes, whose rows describe one database and are not
+// moved. It reads them from a new SQLite database in memory.
 func schemaTables() (list []table, err error) {
 	c, err := sqlitedb.OpenFresh()
 	if err != nil {
@@ -51,7 +51,7 @@ func (t *table) sortColumns() []string {
 // copyRowsPerTx is the number of rows that one transaction copies at most.
 const copyRowsPerTx = 5000
 
-// copy copies the rows that the target lacks.
+// copy copies the rows of all tables that the target does not have yet.
 func (m *move) copy() error {
 	for i := range m.tables {
 		t := &m.tables[i]
@@ -67,8 +67,8 @@ func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, "
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.sortColumns(), ", ")
 	where, args := "", []any(nil)
-	// A table without a primary key is copied from the beginning, because an interrupted copy cannot be continued. The
-	// same applies to the table meta, because it already has a row in a new database.
+	// A table without a primary key is copied again from the beginning, because nothing shows which rows are
+	// already copied. The table meta too: a new database already has its only row.
 	if len(t.primaryKey) == 0 || t.name == "meta" {
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
@@ -163,8 +163,8 @@ func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, 
 	return sum, rows, err
 }
 
-// hashValue adds a value to a checksum. It first replaces bytes in texts that a server cannot store, just as
-// the copy does. So a copy on a server has the same checksum as the original.
+// hashValue adds a value to a checksum. It replaces the bytes in texts that a server cannot store, as the
+// copy does, so that a copy on a server has the same checksum as the original.
 func hashValue(h hash.Hash, v any) {
 	if text, isText := v.(string); isText {
 		v = pgdb.CleanText(text)

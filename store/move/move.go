@@ -38,24 +38,24 @@ func (l Location) String() string {
 // messageText returns the location for messages.
 func (l Location) messageText() string { return database.QuoteLocation(l.String()) }
 
-// Member is the node that a state directory belongs to, with the id of that directory.
+// Member identifies the node to which a state directory belongs. DirID is the id of the directory.
 type Member struct{ Name, DirID string }
 
 // Result reports what Move has moved.
 type Result struct {
 	Jobs int64 `json:"jobs"`
 	Rows int64 `json:"rows"` // rows of all tables
-	// ResumedRows is the number of rows that an interrupted move had already copied.
+	// ResumedRows is the number of rows that an interrupted move had copied before.
 	ResumedRows int64 `json:"found"`
-	// AlreadyDone reports that an earlier call had already completed this move.
+	// AlreadyDone reports that this move was completed by an earlier call.
 	AlreadyDone bool `json:"before,omitempty"`
 }
 
-// Move moves a queue that no service uses. It moves everything except output files, which stay in the state
-// directory. member is the node of that directory, and owns the running jobs. The copy is valid only when it is
-// complete and was compared with the original. Then the original is marked as moved, and no service opens it
-// any more. Move continues an interrupted move if the queue has not changed since then. It reports progress to
-// the callback, with the name of a table and the number of its rows that were copied.
+// Move moves a queue that no service uses, except its output files, which stay in the state directory. member
+// is the node of this directory, and gets the running jobs. When the copy is complete and equal to the
+// original, Move marks the original as moved, so that no service opens it any more; only then is the copy
+// valid. Move continues an interrupted move if the queue has not changed since then. It reports to
+// reportProgress how many rows of a table are copied.
 func Move(ctx context.Context, source, target Location, member Member,
 	reportProgress func(table string, rows int64)) (result Result, err error) {
 	if source == target {
@@ -80,7 +80,8 @@ func Move(ctx context.Context, source, target Location, member Member,
 // incompleteCopyName is the file name of an incomplete copy.
 const incompleteCopyName = "moving.db"
 
-// sourceState identifies a queue and its state. An interrupted copy is continued only if these values still match.
+// sourceState identifies a queue and its state. An interrupted copy is continued only if these values are the
+// same.
 type sourceState struct {
 	Location string `json:"place"`
 	Commits  int64  `json:"commits"`
@@ -98,12 +99,12 @@ type move struct {
 
 	tables []table
 	source sourceState
-	// movedTo is the queue's new location according to a note in the source, or "" if there is no note. The
-	// note may come from an interrupted move.
+	// movedTo is the queue's new location according to a note in the source, or "" without a note. An
+	// interrupted move may have left the note.
 	movedTo string
 }
 
-// close closes the connections.
+// close closes the connections to the source and the target.
 func (m *move) close() (err error) {
 	for _, c := range []database.Conn{m.sourceConn, m.targetConn} {
 		if c != nil {
@@ -172,8 +173,8 @@ func (m *move) openSourceFile() (database.Conn, error) {
 	return c, nil
 }
 
-// connectServer connects to a database on a server and locks it, so that no other move uses it. hasTables
-// reports whether the tables exist.
+// connectServer connects to a database on a server and locks it against other moves. hasTables reports
+// whether the tables of a queue exist.
 func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 	config, err := pgdb.ParseAddress(p.URL)
 	if err != nil {
@@ -183,7 +184,7 @@ func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err erro
 		return nil, false, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct "+
 			"connection; use the server's own URL, without pool_mode")
 	}
-	// A statement may run for long, because it copies a whole table; so disable the time limit.
+	// One statement may copy a whole table, so disable the time limit.
 	if c, err = pgdb.ConnectWriter(m.ctx, config.WithSetting("statement_timeout", "0")); err != nil {
 		return nil, false, err
 	}
@@ -204,7 +205,7 @@ func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err erro
 	return c, version > 0, nil
 }
 
-// openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
+// openTarget opens the target, and begins a copy there or finds one that an interrupted move has begun.
 func (m *move) openTarget() (err error) {
 	if m.targetLocation.URL != "" {
 		err = m.openTargetServer()
@@ -222,7 +223,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil || savedSource == m.source {
 		return err
 	}
-	for _, t := range m.tables { // start again, because the queue has changed since the interrupted copy
+	for _, t := range m.tables { // the queue has changed since the interrupted copy, so start again
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
@@ -250,17 +251,16 @@ func (m *move) openTargetServer() error {
 	return m.checkTargetFree(c)
 }
 
-// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has
-// already moved away from there may be overwritten. If this move was completed earlier, checkTargetFree sets
-// result.AlreadyDone.
+// checkTargetFree returns an error if the database of the target already contains a queue that has not moved
+// away. If an earlier call has completed this move, checkTargetFree sets result.AlreadyDone.
 func (m *move) checkTargetFree(c database.Conn) error {
 	moving, err := database.ReadNote(c, database.NoteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
 	moved, err := database.ReadNote(c, database.NoteMoved)
-	// The source's note says that this move was completed. But if the target's note says that the queue has
-	// since moved back to the source, the target is outdated.
+	// The source's note says that this move was completed. It is outdated if, by the target's note, the queue
+	// has since moved back to the source.
 	if err == nil && m.movedTo != "" && moved != m.sourceLocation.String() {
 		m.result.AlreadyDone = true
 		return nil
@@ -276,8 +276,8 @@ func (m *move) checkTargetFree(c database.Conn) error {
 	return err
 }
 
-// openTargetFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
-// except one that has moved away.
+// openTargetFile creates or opens the file for the copy in the target's state directory. It returns an error
+// if the directory contains a queue that has not moved away.
 func (m *move) openTargetFile() error {
 	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
 	if _, err := os.Stat(path); err == nil {
@@ -294,7 +294,7 @@ func (m *move) openTargetFile() error {
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil { // the file is new, so closing it releases no lock
+	if err := f.Close(); err != nil { // closing f releases no lock of SQLite, because the file is new
 		return err
 	}
 	c, err := sqlitedb.OpenWriter(path)
@@ -305,7 +305,8 @@ func (m *move) openTargetFile() error {
 	return sqlitedb.Migrate(c, database.Migrations)
 }
 
-// finishMove marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
+// finishMove marks the source as moved, and then makes the copy valid. So there is never a time at which both
+// are valid.
 func (m *move) finishMove() error {
 	if err := m.sourceConn.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
 		database.NoteMoved, m.targetLocation.String()); err != nil {
@@ -352,7 +353,7 @@ func (m *move) finishMove() error {
 	return m.installCopy()
 }
 
-// raiseSequences makes the server's sequences continue above the numbers in the copied rows.
+// raiseSequences sets the sequences of the server above the numbers in the copied rows.
 func (m *move) raiseSequences() error {
 	for _, t := range m.tables {
 		if len(t.primaryKey) != 1 {
@@ -380,7 +381,7 @@ func (m *move) installCopy() error {
 		return err
 	}
 	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
-	// Remove the files of the queue that has moved away.
+	// Remove the old files of a queue that has moved away from this directory.
 	for _, name := range append(sqlitedb.DatabaseFiles()[1:], sqlitedb.HighWaterName) {
 		if err := os.Remove(filepath.Join(m.targetLocation.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -392,9 +393,9 @@ func (m *move) installCopy() error {
 	return atomicfile.SyncDir(m.targetLocation.Dir)
 }
 
-// assignLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a
-// node lease that does not expire. So no other node takes over the jobs before this node's service has
-// started.
+// assignLeases assigns all leases in the copy to the node of this state directory. On a server, it adds the
+// node with a node lease that does not expire: otherwise another node would take over the jobs before this
+// node's service has started.
 func (m *move) assignLeases() (node int64, err error) {
 	if m.targetLocation.URL != "" {
 		if node, err = m.targetConn.QueryNumber(
@@ -403,7 +404,7 @@ func (m *move) assignLeases() (node int64, err error) {
 			RETURNING id`, m.member.Name, m.member.DirID); err != nil {
 			return 0, err
 		}
-		if err := m.targetConn.Exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue are useless
+		if err := m.targetConn.Exec(`DELETE FROM changes`); err != nil { // entries about an earlier queue
 			return 0, err
 		}
 	}

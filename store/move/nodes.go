@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkNoOtherNodes returns an error if other nodes use the database or have running jobs in it.
+// checkNoOtherNodes returns an error if nodes other than that of this directory use the database or have
+// running jobs.
 func (m *move) checkNoOtherNodes(c database.Conn) error {
 	alive, err := database.Rows(c, database.TextOf, `SELECT name FROM nodes
 		WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
@@ -40,15 +41,16 @@ func (m *move) checkNoOtherNodes(c database.Conn) error {
 		err = queue.Errorf(queue.CodeWrongState, "%d jobs run on other nodes, or ran there when those nodes stopped; "+
 			"start the services of the other nodes, and wait until these jobs have ended", others)
 	}
-	// Expel the other nodes. Then a node that only lost its connection to the server can no longer write.
+	// Mark the other nodes as gone, so that a node which has only lost its connection to the server can no
+	// longer write.
 	if err == nil {
 		err = c.Exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.DirID)
 	}
 	return err
 }
 
-// gatherReservations moves the nodes' lists of reserved leases (claimed, but not known to have started) to
-// meta. A queue in a file stores its list in meta too.
+// gatherReservations moves the lists of reserved leases from the rows of the nodes to the table meta, where a
+// queue in a file stores its list. A reserved lease is one whose attempt is not known to have started.
 func gatherReservations(c database.Conn) error {
 	return database.InTx(c, func() error {
 		err := c.Exec(`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`)
@@ -59,7 +61,8 @@ func gatherReservations(c database.Conn) error {
 	})
 }
 
-// ownNodeNumber returns the number of this directory's node in a database on a server, or 0 if it has none.
+// ownNodeNumber returns the number that the node of this state directory has in the database, or 0 if it has
+// none.
 func (m *move) ownNodeNumber(c database.Conn) (int64, error) {
 	return c.QueryNumber(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID)
 }

@@ -21,27 +21,28 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
+// Requests sends requests to other nodes of the queue and receives their requests. It implements
+// store.NodeRequests.
 type Requests struct {
 	Conn        *pgdb.SideConn
-	nodeNumber  func() int64 // returns the number of this node, one of the services that share the queue
+	nodeNumber  func() int64 // returns the number of this node
 	hints       chan struct{}
 	wakeChannel atomic.Pointer[chan struct{}] // the channel that the next Wake closes
-	// TakeRequests marks requests as taken with a random value. lostTakeIDs holds the values of calls whose
-	// replies were lost, newest last. The next call releases the requests with these marks. Only the goroutine
-	// that calls TakeRequests uses this field.
+	// TakeRequests marks the requests that it takes with a random value. lostTakeIDs holds, newest last, the
+	// values of calls whose replies were lost; the next call removes these marks, so that the requests are
+	// taken again. Only the goroutine that calls TakeRequests uses this field.
 	lostTakeIDs []int64
 }
 
-// New returns the requests of a node. The callback returns the number of this node.
+// New returns the requests of a node. nodeNumber returns the number of this node.
 func New(config *pgdb.Address, nodeNumber func() int64) *Requests {
 	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: nodeNumber, hints: make(chan struct{}, 1)}
 	r.wakeChannel.Store(new(make(chan struct{})))
 	return r
 }
 
-// NotifyChannel is the PostgreSQL channel on which nodes notify each other (NOTIFY) of requests and answers. The
-// payload is the number of the node that has received a request or an answer.
+// NotifyChannel is the channel for NOTIFY on which nodes notify each other of requests and answers. The
+// payload is the number of the node to which a request or an answer was sent.
 const NotifyChannel = "queuectl_asks"
 
 // replyInterval is the time between two queries for an answer.
@@ -53,9 +54,10 @@ func (r *Requests) Wake() {
 	close(*r.wakeChannel.Swap(new(make(chan struct{}))))
 }
 
-// Notify executes NOTIFY on a channel, to notify the other nodes. The payload is a node's number.
+// Notify notifies the other nodes of an event that concerns the given node. It sends the number of this node
+// on a channel, with NOTIFY.
 func (r *Requests) Notify(ctx context.Context, channel string, node int64) {
-	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
+	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: nodes that miss it poll
 		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, node)
 		return err
 	})
@@ -84,7 +86,7 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
 	defer func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
 		defer cancel()
-		// If this fails, the row is deleted later by RenewNodeLease, which deletes old requests.
+		// If this fails, RenewNodeLease deletes the row later, with other old requests.
 		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, requestNumber) })
 	}()
 	r.Notify(ctx, NotifyChannel, node)
@@ -115,15 +117,15 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
 	}
 }
 
-// maxLostTakes is the maximum length of lostTakeIDs. More values are not needed, because most queries whose
-// replies were lost never reached the server.
+// maxLostTakes is the maximum length of lostTakeIDs. It may be short, because most queries whose replies were
+// lost have never reached the server.
 const maxLostTakes = 32
 
 // TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
 func (r *Requests) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
-	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
-	// so the second call also returns the requests that the first one has marked as taken.
+	// Do calls this function again if the connection is lost. Both calls use the same value of take, so the
+	// second call also returns requests that the first one has marked.
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		for len(r.lostTakeIDs) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),
@@ -139,15 +141,15 @@ func (r *Requests) TakeRequests(ctx context.Context, isSlow bool, limit int) (re
 			take, r.nodeNumber(), records.BoolToInt(isSlow), take, int64(limit))
 		return err
 	})
-	if err != nil { // the server may have marked requests as taken, but the reply was lost
+	if err != nil { // the server may have marked requests, but its reply was lost
 		r.lostTakeIDs, requests = append(r.lostTakeIDs[max(0, len(r.lostTakeIDs)-maxLostTakes+1):], take), nil
 	}
 	slices.SortFunc(requests, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
 	return requests, err
 }
 
-// AwaitedRequests implements store.NodeRequests. It returns the numbers of requests to this node whose senders
-// are still waiting.
+// AwaitedRequests implements store.NodeRequests. It returns the numbers of the unanswered requests to this
+// node whose senders are still waiting.
 func (r *Requests) AwaitedRequests(ctx context.Context) (isAwaited map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		isAwaited = map[int64]bool{}

@@ -18,13 +18,13 @@ import (
 type Address struct {
 	*pgconn.Config
 	sessionSettings map[string]string // PostgreSQL settings that each connection gets, by name
-	// Pooled is true if the URL leads to a connection pooler in transaction mode. Each transaction may then use
-	// another connection to the server, so session state is lost.
+	// Pooled is true if the URL leads to a connection pooler in transaction mode. The pooler may use another
+	// connection to the server for each transaction, so settings of the session are lost.
 	Pooled bool
 }
 
-// poolModeParam is the URL parameter for a pooler. poolModeTransaction is the only supported value: the pooler
-// assigns a server connection to each transaction.
+// poolModeParam is the URL parameter that announces a connection pooler. Its only supported value is
+// poolModeTransaction: the pooler assigns a connection to the server to each transaction.
 const (
 	poolModeParam       = "pool_mode"
 	poolModeTransaction = "transaction"
@@ -96,11 +96,11 @@ func ParseAddress(url string) (*Address, error) {
 	return a, nil
 }
 
-// Schema is the name of the schema that contains the tables.
+// Schema is the name of the PostgreSQL schema that contains the tables.
 const Schema = "queuectl"
 
-// ConnectWriter opens a connection that writes. The server soon ends the transaction of an idle writer, because
-// its locks block all other nodes.
+// ConnectWriter opens a connection for writes. The server ends a transaction in which the writer is idle for
+// a short time, because its locks block all other nodes.
 func ConnectWriter(ctx context.Context, a *Address) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()

@@ -17,26 +17,26 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Conn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: statements without
-// a result are sent immediately, and their replies are read together with the next result that the caller
-// needs. So a transaction takes one round trip for each result that the caller needs, and one for the commit.
+// Conn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: it sends
+// statements without a result immediately, and reads their replies together with the next result. So a
+// transaction takes one round trip for each result that the caller needs, and one for the commit.
 type Conn struct {
 	pgConn *pgconn.PgConn
-	// sessionSQL is a statement that applies the session settings to the current transaction. It is set only
-	// if the connection goes through a pooler, and is empty for a direct connection.
+	// sessionSQL is a statement that applies the session settings to the current transaction. It is empty
+	// unless the connection goes through a pooler.
 	sessionSQL         string
 	ctx                context.Context  // context of the current calls; see InterruptWhenDone
 	cancelTx           func()           // releases the context of the transaction; nil outside of a transaction
 	pipeline           *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
 	statements         map[string]*preparedStatement
-	statementNameCount int           // number of statements that were given a name to prepare
+	statementNameCount int           // number of statements that were prepared under a name
 	unreadMessages     []sentMessage // messages whose replies have not been read
 	unreadBytes        int           // bytes of arguments in the messages of unreadMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr    error
 	sentBytes      int64                         // total size of the arguments sent on this connection, in bytes
-	needsSync      bool                          // statements were sent since the last Sync
+	needsSync      bool                          // a statement was sent after the last Sync
 	hasWritten     bool                          // a writing statement was sent since Begin
 	collectedRows  map[string]*preparedStatement // by table: the statement whose rows are collected and not sent
 	RoundTrips     int64                         // number of times that the client waited for a reply
@@ -46,10 +46,11 @@ type Conn struct {
 // maxTxTime is the maximum duration of one transaction of the writer.
 const maxTxTime = 10 * time.Second
 
-// Exec implements database.Statements. It sends the statement without waiting for the reply.
+// Exec implements database.Statements. It sends the statement and does not wait for the reply, which a later
+// call reads.
 func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readRepliesIfMany, sql, args) }
 
-// ExecCount implements database.Statements. It waits for the number of changed rows.
+// ExecCount implements database.Statements. It waits for the reply and returns the number of changed rows.
 func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 	err = c.sendThen(func() (err error) {
 		n, err = c.flushAndReadReplies(0)
@@ -63,8 +64,8 @@ func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql 
 	return c.QueryAll([]database.Query{{HandleRow: handleRow, SQL: sql, Args: args}})
 }
 
-// StartQuery sends a query and makes the server start it, without waiting for its rows. The method FinishQuery
-// reads them. The rows are lost if the reply to a later statement is read before FinishQuery is called.
+// StartQuery sends a query, which the server starts immediately. FinishQuery reads its rows. If another
+// method reads the reply to a later statement first, the rows are lost.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendThen(func() error {
 		c.unreadMessages[len(c.unreadMessages)-1].isStartedQuery = true
@@ -72,7 +73,7 @@ func (c *Conn) StartQuery(sql string, args ...any) error {
 	}, sql, args)
 }
 
-// FinishQuery reads the rows of the query that StartQuery sent. ok is false if the rows are lost.
+// FinishQuery reads the rows of the query that StartQuery has sent. ok is false if the rows are lost.
 func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	var callbackErr error // error that the callback has returned
 	err = c.inPipeline(func() error {
@@ -124,8 +125,8 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 	return cmp.Or(err, callbackErr)
 }
 
-// readRows reads the rows of the next reply and calls handleRow for each. Once handleRow has returned an
-// error, readRows stores the error in *callbackErr and discards the remaining rows.
+// readRows reads the rows of the next reply and calls handleRow for each. If handleRow returns an error,
+// readRows stores this error in *callbackErr and discards the remaining rows.
 func (c *Conn) readRows(handleRow func(r database.Row) (more bool, err error), callbackErr *error) error {
 	statement := c.unreadMessages[0].text
 	c.unreadMessages = c.unreadMessages[1:]
@@ -153,11 +154,12 @@ func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.QueryNumber(c, sql, args...)
 }
 
-// beginWritingSQL begins a writing transaction. It names the isolation level, because the role or the database
+// beginWritingSQL begins a transaction that writes. It names the isolation level, because roles and databases
 // may have another default.
 const beginWritingSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// Begin implements database.Conn. If the transaction takes longer than maxTxTime, the connection is treated as lost.
+// Begin implements database.Conn. If the transaction lasts longer than maxTxTime, the connection counts as
+// lost.
 func (c *Conn) Begin() error {
 	c.hasWritten = false
 	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
@@ -168,7 +170,7 @@ func (c *Conn) Begin() error {
 	return c.applySession()
 }
 
-// Commit implements database.Conn. It commits the transaction and waits until the server has confirmed that.
+// Commit implements database.Conn. It waits until the server has confirmed the commit.
 func (c *Conn) Commit() error {
 	if c.pipelineErr != nil {
 		return c.pipelineErr
@@ -191,7 +193,8 @@ func (c *Conn) Rollback() {
 	}
 }
 
-// BeginReading implements database.ReadConn. It begins a transaction that reads from one snapshot.
+// BeginReading implements database.ReadConn. It begins a transaction whose reads all see the same state of
+// the database.
 func (c *Conn) BeginReading() error {
 	c.hasWritten = false
 	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.ctx), nil
@@ -205,19 +208,20 @@ func (c *Conn) BeginReading() error {
 	return err
 }
 
-// EndReading implements database.ReadConn. It ends the snapshot.
+// EndReading implements database.ReadConn. It ends the transaction that BeginReading has begun.
 func (c *Conn) EndReading() error {
 	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
 		c.endPipeline()
 	}
-	c.Rollback() // needed if the statement above was not executed
+	c.Rollback() // necessary if the ROLLBACK above was not executed
 	if c.pgConn.IsClosed() {
 		return errors.New("the connection to the database is lost")
 	}
 	return nil
 }
 
-// ArgumentBytes implements database.Conn. It returns the total size of the arguments sent.
+// ArgumentBytes implements database.Conn. It returns the total size in bytes of the arguments sent on this
+// connection.
 func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
 
 // InNumbersSQL implements database.Statements.
@@ -230,16 +234,16 @@ func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// ReadLimit implements database.Statements. It limits the rows, and their total size, that the server sends for
-// one query.
+// ReadLimit implements database.Statements. It returns how many rows one query should request if the caller
+// wants wantedRows of rowBytes bytes each.
 func (c *Conn) ReadLimit(wantedRows, rowBytes int) int {
 	return max(64, min(wantedRows+readLimitSlack, readLimitBytes/max(rowBytes, 1)))
 }
 
-// Limits of rows that one query reads in advance.
+// Limits of the rows that one query requests.
 const (
-	// readLimitSlack is the number of rows that are read in addition to those wanted, because some jobs may be
-	// leased already.
+	// readLimitSlack is how many more rows than wanted are requested, because the caller cannot use the jobs
+	// that are already leased.
 	readLimitSlack = 8
 	readLimitBytes = 4 << 20 // total size of the rows in bytes
 )
@@ -247,16 +251,16 @@ const (
 // HasWritten implements database.Conn. It reports whether a writing statement was sent since Begin.
 func (c *Conn) HasWritten() bool { return c.hasWritten }
 
-// InterruptWhenDone implements database.ReadConn. The end of ctx interrupts running statements until release is
-// called.
+// InterruptWhenDone implements database.ReadConn. Until release is called, the end of ctx interrupts running
+// statements.
 func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	previous := c.ctx
 	c.ctx = ctx
 	return func() { c.ctx = previous }
 }
 
-// IsInterruption implements database.ReadConn. It reports whether err comes from the end of a context or from a
-// timeout.
+// IsInterruption implements database.ReadConn. It reports whether the end of a context or a timeout has
+// caused err.
 func (c *Conn) IsInterruption(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
@@ -267,17 +271,17 @@ func (c *Conn) IsClosed() bool { return c.pgConn.IsClosed() }
 // PID returns the process id of the connection's server process.
 func (c *Conn) PID() uint32 { return c.pgConn.PID() }
 
-// ExecScript executes a script of statements outside of the pipeline.
+// ExecScript executes several SQL statements, separated by semicolons, outside of a transaction's pipeline.
 func (c *Conn) ExecScript(ctx context.Context, script string) error {
 	return wrapError(c.pgConn.Exec(ctx, script).Close(), script)
 }
 
-// Listen makes the server send the notifications of channels on this connection.
+// Listen makes the server send the notifications of the given channels on this connection.
 func (c *Conn) Listen(ctx context.Context, channels ...string) error {
 	return c.ExecScript(ctx, `LISTEN `+strings.Join(channels, `; LISTEN `))
 }
 
-// WaitForNotification waits for a notification.
+// WaitForNotification waits for a notification on the channels passed to Listen.
 func (c *Conn) WaitForNotification(ctx context.Context) error {
 	return c.pgConn.WaitForNotification(ctx)
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of the submissions that no service has taken yet.
+// These constants limit the submissions that no service has taken yet.
 //
-// The limit of a role is in units. A job is one unit, plus one for each submissionUnitBytes bytes of its spec.
-// Counting the waiting units takes longer the more submissions wait. So each role has a sequence that counts
-// all units it has ever submitted. Each row stores the value that the sequence had before the row. The
-// sequence's current value minus the value in the oldest waiting row is an upper bound of the waiting units.
-// The bound is too high if transactions were rolled back or jobs were taken out of order. So the rows
-// themselves are counted if the bound reaches the limit. See docs/decisions/0033.
+// The limit of a role is in units: one for each job, plus one for each submissionUnitBytes bytes of its spec.
+// Counting the units of all waiting rows takes longer the more of them there are. So each role has a sequence
+// that counts all units it has ever submitted, and each row stores the value that the sequence had before.
+// The current value minus that in the oldest waiting row is an upper bound of the waiting units. It is too
+// high if transactions were rolled back or jobs were taken out of order. So if the bound reaches the limit,
+// the rows are counted. See docs/decisions/0033.
 const (
 	MaxSubmissions        = 100_000 // maximum number of waiting units of one role
 	submissionUnitBytes   = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
 	maxSubmissionBytes    = 1 << 20 // maximum size of one job
-	submissionLockTimeout = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
+	submissionLockTimeout = "'2s'"  // how long to wait for another transaction that submits the same id
 )
 
 // inboxTableStatements returns the statements that create the tables for submissions. Applications submit jobs in
@@ -138,10 +138,10 @@ func submittedSpecCheckSQL() string {
 `
 }
 
-// SubmittedSequence is the first part of the name of the sequence that counts a role's submitted units. The
-// second part is the MD5 of the role's name, which may be too long for the name of a sequence or have invalid
-// characters.
+// SubmittedSequence is the first part of the name of the sequence that counts the units a role has submitted.
+// The second part is the MD5 of the role's name, because this name may be too long or have characters that a
+// sequence must not have.
 const SubmittedSequence = "submitted_"
 
-// SubmissionsChannel is the channel on which the server sends notifications about submissions.
+// SubmissionsChannel is the PostgreSQL channel on which services are notified of new submissions.
 const SubmissionsChannel = "queuectl_submissions"

@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Examine checks the database of a URL, for "queuectl doctor". A service may be using the database.
+// Examine makes the checks of "queuectl doctor" for the database at a URL. A service may be using the
+// database.
 func Examine(ctx context.Context, url string) []store.Finding {
 	config, err := ParseAddress(url)
 	if err != nil {
@@ -53,22 +54,23 @@ func Examine(ctx context.Context, url string) []store.Finding {
 	return findings
 }
 
-// ServerFailureFinding returns the finding for a server that does not answer.
+// ServerFailureFinding returns the finding for a server that cannot be used, with the error.
 func ServerFailureFinding(err error) store.Finding {
 	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
 		Advice: `check the database server and the setting "store"`}
 }
 
-// untrustedObjectFinding reports an object that belongs to a role the service does not trust.
+// untrustedObjectFinding returns the finding for an object of the schema whose owner the service does not
+// trust.
 func untrustedObjectFinding(f *untrustedObject) store.Finding {
 	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Advice: f.advice()}
 }
 
-// OldTransactionAge is the age at which an open transaction is reported.
+// OldTransactionAge is the age from which "queuectl doctor" reports an open transaction.
 const OldTransactionAge = 5 * time.Minute
 
-// ExamineQueue checks a database that contains a queue. It reports transactions that have been open for longer than
-// the given time.
+// ExamineQueue checks a database that contains a queue. It reports transactions that have been open for at
+// least minAge.
 func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration) (findings []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
@@ -88,7 +90,7 @@ func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	if foreign != nil { // the owner was changed after a service started, since CheckOwners would have rejected it
+	if foreign != nil { // CheckOwners found no such object when the service started, so the owner was changed later
 		findings = append(findings, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
@@ -113,7 +115,7 @@ func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration)
 		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs",
 			async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
-	if unseen > 0 { // only privileged roles see which standbys are asynchronous
+	if unseen > 0 { // only privileged roles can see which standbys are asynchronous
 		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service has no right to see "+
 			"which of them are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
 			"grant pg_read_all_stats to the role of the service")

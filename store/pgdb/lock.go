@@ -14,22 +14,23 @@ const (
 	ConnectTimeout    = 5 * time.Second
 	lockTimeout       = 5 * time.Second
 	LockRetryInterval = 200 * time.Millisecond
-	// schemaLockTimeout is how long a schema change waits for other sessions that use the tables, as an SQL literal.
+	// schemaLockTimeout is how long a schema change waits for sessions that use the tables. It is an SQL
+	// literal.
 	schemaLockTimeout = "'10s'"
-	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node whose
-	// transaction is idle for this time hangs, or has lost its connection to the server.
+	// writerIdleTimeout is the idle time after which the server ends a transaction that writes. Its node
+	// hangs, or has lost its connection to the server.
 	writerIdleTimeout = "2s"
 )
 
-// QueueLockID is the number of the advisory lock that protects a queue while it is moved. tablesLockID is the
-// number of the advisory lock for schema changes. Both numbers are arbitrary and used by this program only.
+// QueueLockID is the number of the advisory lock that services and moves of a queue take, and tablesLockID
+// the number of the lock for schema changes. Both numbers are arbitrary and used by this program only.
 const (
 	QueueLockID  = 0x71756575
 	tablesLockID = QueueLockID + 1
 )
 
-// LockQueue takes the advisory lock QueueLockID, which a service and a move both need. So no service uses a
-// queue that is being moved.
+// LockQueue takes the advisory lock QueueLockID for a move. A service needs the same lock, in shared mode, to
+// join the queue, so no service joins a queue that is being moved.
 func LockQueue(ctx context.Context, c *Conn, databaseName string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
@@ -46,8 +47,8 @@ func LockQueue(ctx context.Context, c *Conn, databaseName string) error {
 	}
 }
 
-// LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any role
-// that can connect to the database can take this lock, so the holder need not be a move.
+// LockedError returns an error that says that the queue is being moved. It names the session that holds the
+// lock, because any role that can connect to the database can take the lock.
 func LockedError(databaseName string, c database.Querier) error {
 	who, err := database.QueryText(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid

@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// ownersQuery finds objects in the schema that do not belong to a trusted role. The owner of a table can read
-// and change jobs. The owner of the schema, or of a function in it, can make the service's statements run other
-// code. PostgreSQL treats a superuser as a member of all roles, so the query reads memberships from
-// pg_auth_members, which contains only granted ones.
+// ownersQuery finds objects in the schema that belong to a role that the service does not trust. The owner of
+// a table can read and change jobs, and the owner of the schema or of a function can make the service's
+// statements run other code. The query reads memberships from pg_auth_members: the functions of PostgreSQL
+// treat a superuser as a member of all roles.
 const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		SELECT oid FROM pg_roles WHERE rolname = current_user
 		UNION SELECT m.roleid FROM pg_auth_members AS m JOIN trusted ON m.member = trusted.oid
@@ -48,9 +48,8 @@ func (o *untrustedObject) advice() string {
 		o.object, o.serviceRole)
 }
 
-// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil
-// if all objects belong to the service's role, a role of which the service's role is a member, or the owner of
-// the database.
+// findUntrustedObject returns an object of the schema that belongs to an untrusted role, or nil if none does.
+// Trusted are the service's role, the roles of which it is a member, and the owner of the database.
 func findUntrustedObject(c database.Querier) (object *untrustedObject, err error) {
 	_, err = database.FirstRow(c, func(r database.Row) {
 		object = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}

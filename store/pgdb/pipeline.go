@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// sentMessage is a message whose reply has not been read. It prepares a statement (Parse), executes one, or
-// ends a part of the pipeline (Sync).
+// sentMessage is a message of the PostgreSQL protocol whose reply has not been read. It prepares a statement
+// (Parse), executes one, or asks for the replies (Sync).
 type sentMessage struct {
 	*preparedStatement
 	isPrepare      bool // a Parse message
@@ -21,23 +21,24 @@ type sentMessage struct {
 // preparedStatement is a statement that is or will be prepared on the connection.
 type preparedStatement struct {
 	name, text  string
-	prepareSent bool // the message that prepares it was sent
-	isPrepared  bool // the server confirmed that it is prepared
-	mayWrite    bool // it may change rows
-	// argumentTypes are the types of the arguments as reported by the server. They are nil until the server has
-	// reported them, and they stay nil if writesOneRow is false.
+	prepareSent bool // the Parse message was sent
+	isPrepared  bool // the server has confirmed the Parse message
+	mayWrite    bool // the statement may change rows
+	// argumentTypes are the OIDs of the types of the arguments, as reported by the server. They are nil until
+	// then, and always if writesOneRow is false.
 	argumentTypes []uint32
 	writesOneRow  bool      // each execution writes one row
-	rowsToSend    *rowBatch // rows that have been collected and not sent
+	rowsToSend    *rowBatch // rows that are collected and not yet sent
 }
 
-// Limits of how many messages, and how many bytes of arguments, are sent before replies are read.
+// Limits of the messages, and of the bytes of their arguments, that are sent before the connection reads
+// replies.
 const (
 	maxUnreadMessages = 500
 	maxUnreadBytes    = 1 << 20
 )
 
-// statement returns the connection's record of a statement, and creates it if necessary.
+// statement returns the record of a statement on this connection, and creates the record if necessary.
 func (c *Conn) statement(sql string) *preparedStatement {
 	s := c.statements[sql]
 	if s == nil {
@@ -47,7 +48,7 @@ func (c *Conn) statement(sql string) *preparedStatement {
 	return s
 }
 
-// send adds a statement to the pipeline.
+// send adds a statement with its arguments to the pipeline.
 func (c *Conn) send(sql string, args []any) error {
 	s := c.statement(sql)
 	values, formats := make([][]byte, len(args)), make([]int16, len(args))
@@ -78,8 +79,8 @@ func unsupportedArgument(i int, sql string, argument any) error {
 		i+1, sql, argument)
 }
 
-// sendNext sends the collected rows of all tables, then a statement, so that the server executes them in
-// order.
+// sendNext sends the rows that WriteRow has collected, and then a statement, so that the server executes them
+// in this order.
 func (c *Conn) sendNext(sql string, args []any) error {
 	if err := c.sendCollectedRows(); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (c *Conn) sendNext(sql string, args []any) error {
 	return c.send(sql, args)
 }
 
-// sendThen sends a statement like sendNext in the pipeline of the current transaction, and then calls f.
+// sendThen sends a statement as sendNext does, in the pipeline of the current transaction, and then calls f.
 func (c *Conn) sendThen(f func() error, sql string, args []any) error {
 	return c.inPipeline(func() error {
 		if err := c.sendNext(sql, args); err != nil {
@@ -105,8 +106,8 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 	if c.sessionSQL == "" {
 		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
 	} else {
-		// Send the text: through a pooler, each transaction may use another connection, where the statement is not
-		// prepared.
+		// Through a pooler, each transaction may use another connection, on which the statement is not
+		// prepared. So send its text.
 		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
 	}
 	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s})
@@ -126,7 +127,7 @@ func (c *Conn) sendPrepare(s *preparedStatement) {
 	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s, isPrepare: true})
 }
 
-// readRepliesIfMany reads half of the outstanding replies if there are many.
+// readRepliesIfMany reads half of the unread replies if there are many.
 func (c *Conn) readRepliesIfMany() error {
 	if len(c.unreadMessages) < maxUnreadMessages && c.unreadBytes < maxUnreadBytes {
 		return nil
@@ -134,14 +135,14 @@ func (c *Conn) readRepliesIfMany() error {
 	if err := c.sendSync(); err != nil {
 		return err
 	}
-	// Do not wait for the replies to the newest statements, which are still on their way.
+	// Do not wait for the replies to the newest statements, which the server may still be executing.
 	_, err := c.readReplies(maxUnreadMessages / 2)
 	c.unreadBytes /= 2
 	return err
 }
 
-// readReplies reads replies until the number of outstanding ones is at most maxOutstanding. changed is the
-// number of rows that the last statement has changed.
+// readReplies reads replies until at most maxOutstanding are unread. changed is the number of rows that the
+// last statement has changed.
 func (c *Conn) readReplies(maxOutstanding int) (changed int64, err error) {
 	for len(c.unreadMessages) > maxOutstanding {
 		next := c.unreadMessages[0]
@@ -170,8 +171,8 @@ func (c *Conn) readReplies(maxOutstanding int) (changed int64, err error) {
 	return changed, err
 }
 
-// dropSkippedMessages forgets the messages after a failed statement, up to the next Sync, because the server
-// skips them and sends no replies.
+// dropSkippedMessages removes the messages up to the next Sync from unreadMessages. After a failed statement,
+// the server skips them and sends no replies.
 func (c *Conn) dropSkippedMessages() {
 	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].isSync {
 		c.unreadMessages[0].prepareSent = c.unreadMessages[0].isPrepared
@@ -179,7 +180,7 @@ func (c *Conn) dropSkippedMessages() {
 	}
 }
 
-// flushAndReadReplies ends the batch of statements with flush, then reads replies like readReplies.
+// flushAndReadReplies makes the server send all replies, and reads them as readReplies does.
 func (c *Conn) flushAndReadReplies(maxOutstanding int) (changed int64, err error) {
 	if err := c.flush(); err != nil {
 		return 0, err
@@ -187,23 +188,23 @@ func (c *Conn) flushAndReadReplies(maxOutstanding int) (changed int64, err error
 	return c.readReplies(maxOutstanding)
 }
 
-// flush ends the batch of statements with a Sync, like sendSync, and counts a round trip. The caller then waits
-// for the replies.
+// flush makes the server reply to all statements, as sendSync does, and counts a round trip, because the
+// caller then waits for the replies.
 func (c *Conn) flush() error {
 	c.RoundTrips++
 	return c.sendSync()
 }
 
-// sendSync makes the server reply to all statements that were sent. It sends a Sync, not a Flush. After a Sync the
-// server counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
+// sendSync makes the server reply to all statements that were sent. It sends a Sync instead of a Flush: after
+// a Sync the server treats the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) sendSync() error {
 	c.pipeline.SendPipelineSync()
 	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{isSync: true}), false
 	return wrapError(c.pipeline.Flush(), "")
 }
 
-// inPipeline calls f in the pipeline of the current transaction. Outside of a transaction, it creates a
-// pipeline for this call.
+// inPipeline calls f in the pipeline of the current transaction, or in a new pipeline if no transaction has
+// begun.
 func (c *Conn) inPipeline(f func() error) (err error) {
 	if c.pipeline != nil {
 		if c.pipelineErr == nil {

@@ -14,9 +14,9 @@ type Row struct {
 	values [][]byte
 }
 
-// Clone returns a copy that stays valid. The row itself is valid only during the call that received it.
+// Clone returns a copy of the row. The row itself is valid only during the callback that receives it.
 func (r *Row) Clone() Row {
-	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy of all values
+	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // allocate the bytes of all values once
 	for i, v := range r.values {
 		if v != nil {
 			values[i], rest = rest[:len(v):len(v)], rest[len(v):]
@@ -25,7 +25,7 @@ func (r *Row) Clone() Row {
 	return Row{fields: r.fields, values: values}
 }
 
-// OIDs of column types in PostgreSQL's catalog.
+// OIDs of column types that the server sends.
 const (
 	byteaOID = 17
 	int8OID  = 20

@@ -12,29 +12,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rowBatch collects rows, so that one statement can write them together. This is faster, because each statement
-// costs the server more than each row. The statement gets one array per column and turns the arrays back into
-// rows. A column with the same value in all rows is passed as a single value. See docs/decisions/0013.
+// rowBatch collects rows that one statement then writes together, because the server needs more time for a
+// statement than for a row. The statement gets one array per column and turns the arrays into rows. If a
+// column has the same value in all rows, the statement gets this value instead of an array. See
+// docs/decisions/0013.
 type rowBatch struct {
 	singleStatement *preparedStatement // statement that writes one row
-	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
-	// when a row brings a second value to a column that had the same value in all rows.
+	// combinedStatement is the statement that writes all rows. It is nil at first, and after a column that
+	// had the same value in all rows gets a second value; it must then be created.
 	combinedStatement *preparedStatement
 	table             string
 	isUpdate          bool // the statement updates existing rows
 	columns           []column
-	updatedKeys       map[int64]struct{} // keys of the updated rows, because one statement must not update a row twice
+	updatedKeys       map[int64]struct{} // keys of the rows to update, because one statement must not update a row twice
 	rowCount          int                // number of collected rows
 	valueBytes        int                // size of their values
 }
 
-// column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
-// length.
+// column holds the values of one column as an array in PostgreSQL's binary format. The array's header is
+// added at the end, because it contains the length.
 type column struct {
 	values      []byte
 	firstLength int // length of the first value, including its length field
 	hasNulls    bool
-	varies      bool // the rows have different values
+	varies      bool // two rows have different values
 }
 
 // arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length
@@ -47,10 +48,11 @@ const (
 	maxBatchBytes = 256 << 10
 )
 
-// arrayTypes maps the type OIDs that rows support to their names.
+// arrayTypes maps the type OIDs of columns that a rowBatch supports to the types' names.
 var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
 
-// newRowBatch returns an empty collection of rows for a statement with known argument types.
+// newRowBatch returns an empty collection of rows for a statement that writes one row. The types of its
+// arguments must be known.
 func newRowBatch(s *preparedStatement) *rowBatch {
 	words := strings.Fields(s.text)
 	r := &rowBatch{singleStatement: s, columns: make([]column, len(s.argumentTypes)), updatedKeys: map[int64]struct{}{},
@@ -97,7 +99,8 @@ func (r *rowBatch) statement() *preparedStatement {
 // placeholderPattern matches a placeholder in a statement.
 var placeholderPattern = regexp.MustCompile(`\$[0-9]+`)
 
-// notePrepared records that the server has prepared a statement, and the types of its arguments.
+// notePrepared records the server's reply that a statement is prepared. The reply contains the types of the
+// arguments.
 func (s *preparedStatement) notePrepared(result any) {
 	s.isPrepared = true
 	description, described := result.(*pgconn.StatementDescription)
@@ -177,8 +180,8 @@ func (r *rowBatch) clear() {
 	r.rowCount, r.valueBytes = 0, 0
 }
 
-// WriteRow implements database.Conn. It collects the row, and sends it later with others. Rows of one table are
-// written in order; the order between tables is not kept.
+// WriteRow implements database.Conn. It collects the row, and sends it later together with others. The order
+// of rows is kept within a table, but not between tables.
 func (c *Conn) WriteRow(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.writesOneRow = true
@@ -255,7 +258,8 @@ func (c *Conn) sendCollectedRows() error {
 	return nil
 }
 
-// discardCollectedRows discards the collected rows, because the transaction ends without them.
+// discardCollectedRows discards the rows that were collected but not sent, because the transaction ends
+// without them.
 func (c *Conn) discardCollectedRows() {
 	for table, s := range c.collectedRows {
 		s.rowsToSend.clear()

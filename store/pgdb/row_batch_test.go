@@ -27,8 +27,8 @@ func connectTo(t *testing.T, url string) *Conn {
 	return c
 }
 
-// Rows written together have the same contents as rows written one by one. This holds for any sequence of rows,
-// with and without a pooler. After a rollback, nothing is stored.
+// Rows that one statement writes together have the same contents as rows written one by one, with and without
+// a pooler. After a rollback, none of them is stored.
 func TestRowsAreWrittenTogether(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
@@ -38,8 +38,8 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// If the server skipped a statement because an earlier one failed, the statement is prepared when it is sent
-// again.
+// The server skips statements after a failed one. A statement that it should prepare, but has skipped, is
+// prepared when it is sent for the second time.
 func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
@@ -88,7 +88,7 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	}
 }
 
-// checkBatchedWrites writes random rows with WriteRow, and checks that the tables contain them.
+// checkBatchedWrites writes random rows with WriteRow, and checks that the tables then contain these rows.
 func checkBatchedWrites(t *testing.T, url string) {
 	c := connectTo(t, url)
 	if err := c.ExecScript(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`); err != nil {
@@ -135,7 +135,7 @@ func checkBatchedWrites(t *testing.T, url string) {
 				s = CleanText(text)
 			}
 			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
-			if err == nil && dice.IntN(40) == 0 { // check that a query sees the rows that were added before it
+			if err == nil && dice.IntN(40) == 0 { // check that a query sees the rows that were collected before it
 				var n int64
 				n, err = c.QueryNumber(`SELECT count(*) FROM ` + table)
 				for name := range held {

@@ -16,24 +16,25 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// A service uses tables on a server only if they are exactly those that it would create. Two builds of queuectl
-// may create different tables under one version number, and an administrator may change tables by hand.
+// A service uses the tables on a server only if they are exactly those that this build of queuectl would
+// create. Another build may have created other tables with the same version number, or an administrator may
+// have changed them.
 //
-// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue, one
-// line each. A fingerprint of these lines, and of the statements that create the tables, is stored with the
-// version number. If the fingerprint is unchanged, the tables are accepted.
+// One query describes the schema with one line for each table, column, index, constraint and trigger, and for
+// the function enqueue. A hash of these lines and of the statements that create the tables, the fingerprint,
+// is stored with the version number. The tables are accepted if their fingerprint is equal to the stored one.
 //
-// If the fingerprint has changed, the statements create temporary tables in a transaction that is rolled back,
-// and the same query describes these tables. So both descriptions come from the same server, whatever its
-// version, and the error can name the first difference. If the descriptions are equal, the new fingerprint is
+// If it is not, the statements create temporary tables in a transaction that is rolled back, and the same
+// query describes these tables. The same server has then made both descriptions, so its version does not
+// matter, and the error can name the first difference. If there is no difference, the new fingerprint is
 // stored.
 //
-// An administrator may add views, tables, functions and indexes that are not unique, because they do not affect
-// the service.
+// An administrator may add views, tables, functions and indexes that are not unique, because they do not
+// affect the service.
 
-// scriptFrom returns the statements that upgrade the tables from oldVersion to the newest version. An oldVersion of
-// 0 means that no tables exist yet. steps holds the statements for all databases, and postgresSteps holds those for
-// PostgreSQL, both by version.
+// scriptFrom returns the statements that upgrade the tables from oldVersion to the newest version; 0 means
+// that no tables exist. steps[v] upgrades version v of any database, and postgresSteps[v] is added on
+// PostgreSQL.
 func scriptFrom(oldVersion int, steps, postgresSteps [][]string) (script []string) {
 	if oldVersion == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
@@ -59,8 +60,8 @@ var (
 	createIndexPattern = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
-// createdNames returns the names of the objects that a script creates, separated by spaces. The regular expression
-// pattern matches the CREATE statements to search for.
+// createdNames returns the names of the objects that a script creates, separated by spaces. The pattern
+// matches a CREATE statement and captures the name.
 func createdNames(script []string, pattern *regexp.Regexp) string {
 	var names []string
 	for _, s := range script {
@@ -71,9 +72,9 @@ func createdNames(script []string, pattern *regexp.Regexp) string {
 	return strings.Join(names, " ")
 }
 
-// describeSQL returns the query that describes tables in a schema, their indexes, and the function enqueue.
-// ?1 lists the names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2
-// does not list them.
+// describeSQL returns the query that describes the tables in a schema, their indexes, and the function
+// enqueue. The parameters ?1 and ?2 list the names of the tables and indexes. Unique indexes are described
+// even if ?2 does not list them, because they affect writes.
 func describeSQL(schema string) string {
 	return `WITH own (oid, name, how) AS (
 		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
@@ -106,7 +107,7 @@ func describeSQL(schema string) string {
 	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
 }
 
-// describeSchema returns lines that describe the objects that a script creates, as they now exist in a schema.
+// describeSchema describes those objects in a schema that a script would create.
 func describeSchema(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
 	return database.Rows(c, func(r database.Row) schemaLine { return schemaLine{r.Text(0), r.Text(1)} },
 		describeSQL(schema), createdNames(script, createTablePattern), createdNames(script, createIndexPattern))
@@ -127,14 +128,15 @@ func schemaFingerprint(lines []schemaLine, script []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// checkShape returns an error if the tables differ from those that a script creates, and names the first difference.
-// newFingerprint is the fingerprint to store, or "" if the stored fingerprint is up to date.
+// checkShape returns an error that names the first difference if the tables differ from those that a script
+// creates. newFingerprint is a fingerprint to store, or "" if the stored one is up to date.
 func checkShape(c *Conn, script []string) (newFingerprint string, err error) {
 	lines, err := describeSchema(c, schemaOIDSQL, script)
 	if err != nil {
 		return "", err
 	}
-	// Read the row as JSON, because SQL that names a missing column would fail.
+	// Read the row as JSON: the table of another version may lack the column, and SQL that names it would
+	// then fail.
 	known, err := database.QueryText(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
 	is := schemaFingerprint(lines, script)
 	if err != nil || is == known {
@@ -164,8 +166,7 @@ func serverMessage(err error) string {
 	return err.Error()
 }
 
-// describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything
-// back.
+// describeCreated lets a script create temporary tables, describes them, and rolls everything back.
 func describeCreated(c *Conn, script []string) (lines []schemaLine, err error) {
 	function := strings.Replace(enqueueFunctionStatements()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
 	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
@@ -180,8 +181,8 @@ func describeCreated(c *Conn, script []string) (lines []schemaLine, err error) {
 	return lines, cmp.Or(err, c.ExecScript(c.ctx, `ROLLBACK`))
 }
 
-// schemaDifference returns the first difference between the wanted and the actual description of a schema; ""
-// if they are equal.
+// schemaDifference returns the first difference between two descriptions of a schema, or "" if they are
+// equal.
 func schemaDifference(want, got []schemaLine) string {
 	has, wanted := map[string]string{}, map[string]bool{}
 	for _, l := range got {
@@ -206,10 +207,10 @@ func schemaDifference(want, got []schemaLine) string {
 	return ""
 }
 
-// OtherSchemaAdvice is the advice at the end of the error that says that the tables differ.
+// OtherSchemaAdvice ends the error for a database whose tables differ from those of this program.
 const OtherSchemaAdvice = `use that version, undo the change, or set the setting "store" to an empty database`
 
-// otherSchemaError returns the error about a database whose tables differ.
+// otherSchemaError returns the error for a database whose tables differ from those of this program.
 func otherSchemaError(c *Conn, difference string) error {
 	name, err := database.QueryText(c, `SELECT current_database()`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
@@ -233,9 +234,9 @@ func schemaVersion(c *Conn, script []string) (version int64, err error) {
 	return c.QueryNumber(`SELECT version FROM schema`)
 }
 
-// checkSchema returns an error if this program cannot use the tables. Either their version is newer and its min_reader
-// excludes this program, or they have this version but differ from the expected tables. The result newFingerprint is
-// that of checkShape.
+// checkSchema returns an error if this program cannot use the tables: if a newer version excludes this
+// program with its min_reader, or if tables of this version differ from the expected ones. newFingerprint is
+// the result of checkShape.
 func checkSchema(c *Conn, version int64, steps, postgresSteps [][]string) (newFingerprint string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, scriptFrom(0, steps, postgresSteps))
@@ -249,8 +250,8 @@ func checkSchema(c *Conn, version int64, steps, postgresSteps [][]string) (newFi
 	return "", err
 }
 
-// CheckTables returns the version of the tables, 0 if none exist. It returns an error if this program cannot use
-// them; see checkSchema.
+// CheckTables returns the version of the tables, or 0 if none exist. It returns an error if this program
+// cannot use them; see checkSchema.
 func CheckTables(c *Conn) (version int64, err error) {
 	version, err = schemaVersion(c, scriptFrom(0, database.Migrations, Migrations))
 	if err == nil && version > 0 {
@@ -259,8 +260,8 @@ func CheckTables(c *Conn) (version int64, err error) {
 	return version, err
 }
 
-// checkExistingTables checks tables that have this program's version or a newer one. It stores their fingerprint if
-// that is new.
+// checkExistingTables checks tables with this program's version or a newer one. It stores their fingerprint
+// if the stored one is out of date.
 func checkExistingTables(c *Conn, version int64, steps, postgresSteps [][]string) error {
 	newFingerprint, err := checkSchema(c, version, steps, postgresSteps)
 	if err == nil && newFingerprint != "" {
@@ -269,8 +270,9 @@ func checkExistingTables(c *Conn, version int64, steps, postgresSteps [][]string
 	return err
 }
 
-// EnsureTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
-// programs do this at the same time, one waits for the other. Services of the previous version keep running.
+// EnsureTables creates the tables, upgrades them, or checks them if they need no upgrade. An upgrade is one
+// transaction. If two programs call EnsureTables at the same time, one waits for the other. Services of the
+// previous version keep running.
 func EnsureTables(c *Conn, steps, postgresSteps [][]string) (err error) {
 	run := func(statement string) error {
 		return c.ExecScript(context.Background(), statement)
@@ -285,7 +287,7 @@ func EnsureTables(c *Conn, steps, postgresSteps [][]string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			run(`ROLLBACK`) // ignore an error of the rollback, so that the first error is reported
+			run(`ROLLBACK`) // report the first error, not that of the rollback
 		}
 	}()
 	err = run(`BEGIN; SET LOCAL lock_timeout = ` + schemaLockTimeout + `; SET LOCAL search_path = ` + Schema +
@@ -296,7 +298,7 @@ func EnsureTables(c *Conn, steps, postgresSteps [][]string) (err error) {
 	if version, err = schemaVersion(c, all); err != nil {
 		return err
 	}
-	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
+	if version >= int64(len(steps)) { // another program has just upgraded the tables
 		return cmp.Or(run(`ROLLBACK`), checkExistingTables(c, version, steps, postgresSteps))
 	}
 	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, scriptFrom(int(version), steps, postgresSteps)...)
@@ -313,7 +315,7 @@ func EnsureTables(c *Conn, steps, postgresSteps [][]string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := CheckOwners(c); err != nil { // another role may have created the schema after the first check
+	if err := CheckOwners(c); err != nil { // another role may have created the schema since the first check
 		return err
 	}
 	return run(`COMMIT`)

@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// SideConn is a connection to the server that is separate from the writer's connection. A node has two of
-// them. One renews the node lease, so that the renewal need not wait for transactions. The other one carries
-// messages between nodes, so that messages do not delay the renewal. A SideConn connects at its first use,
-// and again after the connection was lost.
+// SideConn is a connection to the server that is not used for the transactions of the engine. A node has two:
+// one renews the node lease, and does not wait for transactions; the other carries messages between nodes,
+// which must not delay the renewal. A SideConn connects at its first use, and again after the connection was
+// lost.
 type SideConn struct {
 	Config *Address
 	mu     sync.Mutex
 	conn   *Conn // guarded by mu
 }
 
-// SideConnTimeout limits how long one use of the connection may take.
+// SideConnTimeout limits how long one call of Do may take.
 const SideConnTimeout = 5 * time.Second
 
-// Do calls f with the connection. If f fails because the connection was lost since its last use, Do connects
-// again and calls f once more.
+// Do calls f with the connection. If f fails because the connection was lost since the previous use, Do
+// connects again and calls f once more.
 func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, SideConnTimeout)
 	defer cancel()
@@ -47,8 +47,8 @@ func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 	return UnavailableError(err)
 }
 
-// UnavailableError turns an error of the connection that may be temporary into one that asks the caller to try
-// again.
+// UnavailableError turns an error of the connection that may be temporary into an error that asks the caller
+// to try again.
 func UnavailableError(err error) error {
 	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) &&
 		database.ErrorKindOf(err) == database.DatabaseBusy {

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// minServerVersion is the oldest supported version of PostgreSQL, in the format of server_version_num.
+// minServerVersion is the oldest supported version of PostgreSQL, as in the setting server_version_num.
 const minServerVersion = 14_00_00
 
 // CheckServer returns an error if the server or the encoding of the database is not supported.
@@ -30,20 +30,20 @@ func CheckServer(c *Conn, databaseName string) error {
 	return err
 }
 
-// DatabaseID returns an id of the database. It differs between databases of one server and between a database
+// DatabaseID returns an id of the database. Databases of one server have different ids, and so do a database
 // and its copy on another server.
 func DatabaseID(c database.Statements) (string, error) {
 	return database.QueryText(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database
 		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
-// Migrations lists, per schema version, the statements that only PostgreSQL needs. They are executed after the
-// statements of database.Migrations for the same version. Every new version also recreates the SQL function for
-// applications. A change that adds a field to jobs must therefore add a version.
+// Migrations lists, by schema version, the statements that only PostgreSQL needs. They follow the statements
+// of database.Migrations for the same version. Every new version also creates the SQL function enqueue again,
+// so a change that adds a field to jobs must add a version.
 var Migrations = [][]string{slices.Concat(inboxTableStatements(), nodeTableStatements())}
 
-// translateTable translates a statement of the schema for PostgreSQL. Texts get the collation "C", which sorts
-// by bytes.
+// translateTable translates a CREATE TABLE statement for PostgreSQL. It gives texts the collation "C", which
+// compares bytes.
 func translateTable(statement string) string {
 	if !strings.HasPrefix(statement, "CREATE TABLE") {
 		return statement
@@ -60,8 +60,8 @@ func translateTable(statement string) string {
 	).Replace(statement)
 }
 
-// nodeTableStatements returns the statements that create the tables for nodes. Only a server has these tables. Times in
-// them are times of the server's clock. See docs/decisions/0032.
+// nodeTableStatements returns the statements that create the tables for nodes, which a queue in a file does
+// not need. All times in these tables are of the server's clock. See docs/decisions/0032.
 func nodeTableStatements() []string {
 	return []string{
 		`CREATE TABLE nodes (
@@ -97,7 +97,7 @@ func nodeTableStatements() []string {
 			news TEXT NOT NULL -- JSON, '' if there are more than can be told
 		)`,
 		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,
-		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // storing these values compressed takes longer
+		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // compressing these values would take longer
 		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
 	}
 }

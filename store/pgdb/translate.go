@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// ConnLostError is the error of a connection that is lost, or of a server that is shutting down.
+// ConnLostError is the error of a call whose connection is lost or whose server is shutting down.
 type ConnLostError struct{ error }
 
-// Kind returns DatabaseBusy, because a new connection may succeed.
+// Kind returns DatabaseBusy, because the call may succeed on a new connection.
 func (ConnLostError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // Error returns the message in one line, even if several addresses were tried.
@@ -23,7 +23,7 @@ func (e ConnLostError) Error() string {
 	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(e.error.Error())
 }
 
-// Unwrap returns the cause, for errors.As.
+// Unwrap returns the cause of the lost connection.
 func (e ConnLostError) Unwrap() error { return e.error }
 
 // StatementError is an error that the server returned for a statement.
@@ -48,7 +48,7 @@ const insufficientPrivilege = "42501"
 // readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
 const readOnlyTransaction = "25006"
 
-// ErrorForUser returns the error of a failed change without the text of the SQL statement.
+// ErrorForUser returns the error of a failed change without the text of its SQL statement.
 func ErrorForUser(err error) error {
 	refused, isServerError := errors.AsType[StatementError](err)
 	switch {
@@ -61,8 +61,8 @@ func ErrorForUser(err error) error {
 	return err
 }
 
-// Kind classifies the error by the first two characters of its SQLSTATE code, the class (PostgreSQL's
-// documentation, appendix A).
+// Kind classifies the error by the class in its SQLSTATE code, the first two characters (appendix A of
+// PostgreSQL's documentation).
 func (e StatementError) Kind() database.ErrorKind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
@@ -78,7 +78,7 @@ func (e StatementError) Kind() database.ErrorKind {
 	return database.RequestFailed
 }
 
-// wrapError classifies an error of a statement.
+// wrapError returns an error of a statement as a StatementError or a ConnLostError.
 func wrapError(err error, statement string) error {
 	if err == nil {
 		return nil
@@ -89,8 +89,8 @@ func wrapError(err error, statement string) error {
 	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
-// translatedParts matches the parts of a statement that translate replaces. It also matches quoted texts, which
-// translate leaves unchanged.
+// translatedParts matches the parts of a statement that translate replaces, and quoted texts, which translate
+// keeps.
 var translatedParts = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
 
 // translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// translate changes statements into PostgreSQL's syntax.
+// translate changes placeholders and removes hints that only SQLite understands.
 func TestTranslate(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,
@@ -19,7 +19,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// The error for an unreachable server is one line, even if the server has several addresses.
+// The error for an unreachable server fits on one line, even if the server has several addresses.
 func TestUnreachableServerIsReportedInOneLine(t *testing.T) {
 	config, err := ParseAddress("postgres://q@127.0.0.1:1,127.0.0.1:2/d")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by
-// *delayNanos nanoseconds.
+// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply by *delayNanos
+// nanoseconds.
 func startSlowProxy(t *testing.T, url, socket string) (proxyURL string, delayNanos *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,8 +57,8 @@ func startSlowProxy(t *testing.T, url, socket string) (proxyURL string, delayNan
 	return strings.Replace(url, filepath.Dir(socket), dir, 1), delayNanos
 }
 
-// A slow reply of the server does not look like a wrong clock: a job keeps the start time that its runner
-// reported.
+// A job keeps the start time that its runner has reported, even if the server replies slowly. A slow reply
+// does not count as a difference between the clocks.
 func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	p := pgserver.Shared(t)
 	url, slow := startSlowProxy(t, p.Create(t), p.Socket())
@@ -78,8 +78,8 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	}
 }
 
-// A reading of the server's clock was taken at an unknown time between request and reply, so it corrects the
-// offset by no more than necessary.
+// The time of a reading of the server's clock is only known to lie between the request and the reply. So a
+// reading changes the offset no more than necessary.
 func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 	type reading struct{ sent, server, received queue.Millis }
 	for name, row := range map[string]struct {

@@ -14,19 +14,19 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// commitsChannel is the channel on which nodes notify each other of commits with NOTIFY. The payload is the
-// number of the node that has committed. A notification is only a hint and may be lost; polling guarantees
-// progress.
+// commitsChannel is the channel for NOTIFY on which nodes notify each other of commits. The payload is the
+// number of the node that has committed. A notification may be lost, so nodes also query the database
+// regularly.
 const commitsChannel = "queuectl_commits"
 
 // Intervals of the communication between nodes.
 const (
-	notifyInterval = 10 * time.Millisecond // the shortest time between two notifications of one node
-	pollInterval   = time.Second           // the shortest poll interval; a random part of up to half of it is added
+	notifyInterval = 10 * time.Millisecond // shortest time between two notifications that a node sends
+	pollInterval   = time.Second           // shortest time between two polls; up to half of it is added at random
 )
 
-// notifyCommits notifies the other nodes of commits, outside of all transactions. Inside a transaction, NOTIFY
-// would take a lock that all nodes need.
+// notifyCommits sends notifications of this node's commits to the other nodes. It sends them outside of
+// transactions, because NOTIFY would take a lock inside a transaction that all nodes need.
 func (s *Store) notifyCommits(ctx context.Context) {
 	for {
 		select {
@@ -43,8 +43,8 @@ func (s *Store) notifyCommits(ctx context.Context) {
 	}
 }
 
-// listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
-// The node can then claim new jobs and notify callers that watch jobs. The function runs until ctx ends.
+// listenForCommits makes this node apply the commits of other nodes soon, even if it writes nothing. The node
+// can then claim new jobs and notify callers that watch jobs. It runs until ctx ends.
 func (s *Store) listenForCommits(ctx context.Context) {
 	var bufferedNotifications []pgconn.Notification
 	config := *s.config
@@ -55,7 +55,7 @@ func (s *Store) listenForCommits(ctx context.Context) {
 	keepConnected(ctx, &config, func(c *pgdb.Conn) (worked bool) {
 		bufferedNotifications = nil
 		var err error
-		if !config.Pooled { // a pooled connection receives no notifications, so the node only polls
+		if !config.Pooled { // a pooler forwards no notifications, so the node only queries regularly
 			err = c.Listen(ctx, commitsChannel, noderequests.NotifyChannel)
 		}
 		worked = err == nil
@@ -72,8 +72,8 @@ const (
 	maxListenRetry = 30 * time.Second
 )
 
-// keepConnected connects to a server and calls the callback. The callback returns when the connection is lost, and
-// reports whether the connection has worked at all. keepConnected then connects again after a pause, until ctx ends.
+// keepConnected connects to a server and calls useConn, which returns when the connection is lost, and
+// reports whether the connection has worked. keepConnected then connects again after a pause, until ctx ends.
 func keepConnected(ctx context.Context, config *pgdb.Address, useConn func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
@@ -92,12 +92,13 @@ func keepConnected(ctx context.Context, config *pgdb.Address, useConn func(c *pg
 	}
 }
 
-// awaitNotification waits for a notification, or until the next poll. If this node may have new requests, it
-// calls Wake. If other nodes may have committed, it begins a transaction, which applies their changes.
+// awaitNotification waits for a notification, or until the next regular query. If this node may have new
+// requests, it calls Wake. If other nodes may have committed, it begins a transaction, which applies their
+// changes.
 func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 	bufferedNotifications *[]pgconn.Notification) error {
 	notified := true
-	if len(*bufferedNotifications) == 0 { // do not wait if notifications came with an earlier reply
+	if len(*bufferedNotifications) == 0 { // do not wait if notifications have already arrived with another reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
 		err := c.WaitForNotification(timed)
@@ -126,7 +127,7 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 		if err != nil {
 			return err
 		}
-		for s.hasMissed(commits) && s.InTxWithoutWaiter() { // the running transaction may apply the changes itself
+		for s.hasMissed(commits) && s.InTxWithoutWaiter() { // the running transaction may have applied the changes
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -140,14 +141,15 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 	return nil
 }
 
-// HasOthers implements store.Cluster. It reports whether another node was alive as of the last
-// transaction.
+// HasOthers implements store.Cluster. It reports whether another node was alive at the last transaction of
+// this node.
 func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 
 // hasMissed reports whether the commit with this number is not applied on this node yet.
 func (s *Store) hasMissed(commitNumber int64) bool { return s.appliedCommits.Load() < commitNumber }
 
-// ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed shared data.
+// ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
+// settings or other data that all nodes share.
 func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }
 
 // Database implements store.Cluster. It returns the identifier of the database.

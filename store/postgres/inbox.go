@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// maxRejectedSpecChars is how many characters of the spec are kept when a submission is rejected.
+// maxRejectedSpecChars is how many characters of the spec of a rejected submission are kept.
 const maxRejectedSpecChars = 4 << 10
 
-// SetRoles implements store.Inbox. It sets the database roles from which this service accepts submissions.
+// SetRoles implements store.Inbox. It sets the PostgreSQL roles whose submissions this service accepts.
 func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.Node()); err != nil {
@@ -34,8 +34,9 @@ func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 	})
 }
 
-// createSubmittedSequence creates the sequence that counts a role's submitted units, if it does not exist. It
-// checks first, because the service's database role may lack the privilege to create objects.
+// createSubmittedSequence creates the sequence that counts the units which a role has submitted. It first
+// checks that the sequence is missing, because the role of the service may not have the privilege to create
+// objects.
 func createSubmittedSequence(t *engine.Tx, role string) error {
 	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
 	missing, err := t.QueryNumber(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
@@ -53,7 +54,7 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 	return t.Exec(`CREATE SEQUENCE ` + sequence)
 }
 
-// Submissions implements store.Inbox. It lists waiting submissions, oldest first in each role.
+// Submissions implements store.Inbox. For each role it lists waiting submissions, oldest first.
 func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) int) (submissions []store.Submission,
 	err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
@@ -90,8 +91,8 @@ func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) i
 	return submissions, err
 }
 
-// EnqueueSubmission implements engine.SharedDatabase. It deletes a submission and enqueues its job with the
-// callback, in one transaction.
+// EnqueueSubmission implements engine.SharedDatabase. In one transaction it deletes a submission, and calls a
+// function that enqueues its job.
 func (b backend) EnqueueSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
@@ -119,8 +120,8 @@ func (s *Store) RejectSubmission(ctx context.Context, number int64, reason strin
 	})
 }
 
-// SubmissionHints implements store.Inbox. The channel receives a hint when new submissions may exist. It
-// receives none while the connection is lost, so the receiver must also poll.
+// SubmissionHints implements store.Inbox. The channel receives a hint when new submissions may exist, except
+// while the connection is lost or if it goes through a pooler. So the receiver must also query regularly.
 func (s *Store) SubmissionHints(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
 	if s.config.Pooled { // a pooler delivers no notifications

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A submission is enqueued as exactly one job, no matter how many nodes have listed it and how late they
-// enqueue it. Each node takes the submissions of its roles and of roles that no other node has.
+// A submission is enqueued as exactly one job, even if several nodes have listed it, and however late they
+// enqueue it. A node lists the submissions of its roles, and those of roles that no node has.
 func TestSubmissionIsTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -75,8 +75,8 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 }
 
-// The SQL function that submits a job reads the same number of rows however many submissions wait, of the same
-// role or of others. The limit still holds, and submissions that were rolled back do not count.
+// The SQL function enqueue reads the same number of rows however many submissions wait, of the same role or
+// of others. The limit still applies, and submissions that were rolled back do not count.
 func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -90,7 +90,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 			`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
 			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
 	}
-	// insertSubmissions inserts submissions of a role, as if the role had called the SQL function once for each.
+	// insertSubmissions inserts waiting submissions of a role, like calls of the SQL function enqueue.
 	insertSubmissions := func(from, upto int) {
 		t.Helper()
 		pgserver.Query(t, url, fmt.Sprintf(
@@ -104,7 +104,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	if got := [2]string{reads("many"), reads("few")}; got != before {
 		t.Errorf("with 90,000 waiting submissions it reads %v rows, and with 10 it reads %v", got, before)
 	}
-	// Raise the sequence above the number of waiting units, as calls that were rolled back do.
+	// Raise the sequence above the number of waiting units, like calls that were rolled back.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
 	insertSubmissions(90_002, pgdb.MaxSubmissions-1)
@@ -118,8 +118,8 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	reads("many")
 }
 
-// A node whose database role may not create objects can list roles that a more privileged node has listed
-// before. For a role that no node has listed, the error says what to do.
+// SetRoles accepts a role that an earlier node has set, even if its own database role may not create objects.
+// For any other role, the error says what to do.
 func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	owner := openNode(t, url, "a")

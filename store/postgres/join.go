@@ -12,26 +12,26 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// NodeConfig describes a node, one of several services that share a queue, when it joins the queue. See
-// docs/decisions/0031.
+// NodeConfig describes a node, one of several services that share a queue. It is needed to join the queue.
+// See docs/decisions/0031.
 type NodeConfig struct {
 	Name  string
-	DirID string // identifies the state directory, to distinguish services of the same name
-	// DirLocation identifies where the state directory is: on which boot of the machine, and in which file. It
-	// changes with each reboot, and a copy of the directory has another DirLocation. "" means unknown.
+	DirID string // identifies the state directory, even if another service has the same Name
+	// DirLocation identifies the boot of the machine and the file in which the state directory is. It changes
+	// with each reboot, and differs for a copy of the directory. "" means unknown.
 	DirLocation   string
 	Version       string        // version of the node's program
 	LeaseDuration time.Duration // how long the node may act without renewing its lease
 }
 
-// ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
-// other node's service is running.
+// ErrDirCopied reports that the state directory is a copy of the directory of another node, whose service is
+// running.
 var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
 	"node's service is running; start this service with an empty state directory")
 
 // join makes this service a node of the queue. If an earlier service had the same state directory, this one
-// continues with its leases, except those that other nodes have taken over. If the earlier service ran in
-// another place, it may still be running, so join waits until that service's node lease has expired.
+// gets its leases, except those that other nodes have taken over. If the DirLocation has changed, the earlier
+// service may still be running, so join waits until that service's node lease has expired.
 func (s *Store) join(ctx context.Context, node NodeConfig) error {
 	remaining, err := s.tryToJoin(ctx, node)
 	if err != nil || remaining == 0 {
@@ -51,8 +51,8 @@ func (s *Store) join(ctx context.Context, node NodeConfig) error {
 	return err
 }
 
-// tryToJoin makes this service a node. If the node's earlier service ran in another place and still has a valid
-// node lease, tryToJoin does nothing and returns the remaining time of that lease.
+// tryToJoin makes this service a node. If an earlier service of the node ran with another DirLocation and has
+// a valid node lease, tryToJoin does nothing and returns the remaining time of that lease.
 func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
@@ -101,14 +101,14 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.
 		if err != nil {
 			return err
 		}
-		// Release the requests that an earlier service of this node had taken and not answered.
+		// Make the requests available that an earlier service of this node has taken and not answered.
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
 		t.JoinAs(id)
 		s.incarnation = incarnation
 		t.OnUndo(func() { s.incarnation = 0 })
-		// Another service had this name. Its leases now belong to no node, so that a node can take them over.
+		// Another service had this name. Make its leases available, so that a node can take them over.
 		if dir != "" && dir != node.DirID {
 			if err := t.OrphanLeases(id); err != nil {
 				return err
@@ -129,8 +129,8 @@ func (c *NodeConfig) ranElsewhere(location string) bool {
 	return location != c.DirLocation && location != "" && c.DirLocation != ""
 }
 
-// renameNode finds a stored node that has the same state directory and another name. It gives that node the new
-// name, so that it keeps its leases.
+// renameNode finds a stored node that has the same state directory and another name. It gives that node the
+// new name, and so keeps the node's leases.
 func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	_, err = database.FirstRow(t, func(r database.Row) {
@@ -145,13 +145,13 @@ func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 		return false, err
 	}
 	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, node.Name)
-	if err == nil && other != 0 { // another node that is gone had the new name
+	if err == nil && other != 0 { // another node, which is gone, had the new name
 		err = removeNode(t, other)
 	}
 	if err == nil {
 		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, node.Name, oldName)
 	}
-	if err == nil { // change the name in other rows too, because output files are found by the node's name
+	if err == nil { // output files are found by the node's name, so change it in other rows too
 		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, node.Name, oldName)
 	}
 	if err == nil {

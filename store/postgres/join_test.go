@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// reopenNode opens a node again, and checks that it still has exactly one lease, which has the given fence.
+// reopenNode opens a node that was open before, and checks that it has exactly one lease, with the given
+// fence.
 func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, options)
@@ -32,8 +33,8 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	return s
 }
 
-// A service that is restarted in time continues with its node's leases. Another service of the same name is
-// rejected.
+// A service that restarts before its node lease expires keeps the leases of its jobs. Another service of the
+// same name is rejected.
 func TestNodeComesBack(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -50,9 +51,9 @@ func TestNodeComesBack(t *testing.T) {
 	reopenNode(t, url, options, held[0].Fence)
 }
 
-// A copy of a node's directory is not accepted as the node while the node's service runs. If the copy has
-// another node name, it gets ErrDirCopied. If it has the same name, it waits for the node lease to expire, and
-// is rejected if the lease is renewed.
+// While a node's service runs, a service with a copy of the node's directory cannot join. With another node
+// name, it gets ErrDirCopied. With the same name, it waits for the node lease to expire, and is rejected if
+// the lease is renewed.
 func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
@@ -109,7 +110,7 @@ func TestCopyOfANode(t *testing.T) {
 	}
 }
 
-// A renamed node continues with its leases, even if the new name belonged to a node that is gone.
+// A renamed node keeps the leases of its jobs, even if the new name belonged to a node that is gone.
 func TestNodeIsRenamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, z := openNode(t, url, "a"), openNode(t, url, "z")
@@ -128,8 +129,8 @@ func TestNodeIsRenamed(t *testing.T) {
 	}
 }
 
-// While nodes are upgraded one by one, two versions use the same database. The first new node upgrades the
-// tables, and the old nodes continue. A service that is older than the tables allow is rejected.
+// While nodes are upgraded one by one, two versions use the same database. The first upgraded node changes
+// the tables, and the old nodes keep running. A program that is too old for the tables is rejected.
 func TestNodesOfTwoVersions(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	old := openNode(t, url, "old")
@@ -167,7 +168,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("the new node claims %v, want jobs 2 and 3", got)
 	}
-	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old node
+	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old program
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
 		c, err := pgdb.Connect(t.Context(), fresh.config)
 		if err != nil {
@@ -180,8 +181,8 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	}
 }
 
-// A service that cannot join because a queue is being moved gets an error that names the holder of the
-// lock.
+// A service that cannot join because the queue is being moved gets an error that names the session which
+// holds the lock.
 func TestLockOfAMoveIsBlamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -201,7 +202,8 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	}
 }
 
-// When a new node takes the name of a node that is gone, the database roles of the old node are removed.
+// When a node with a new state directory takes the name of a node that is gone, the roles that the old node
+// had set for submissions are removed.
 func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	x, b := openNode(t, url, "x"), openNode(t, url, "b")

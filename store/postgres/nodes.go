@@ -45,7 +45,7 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership
 			s.FailFromRead(errNodeLeaseLost)
 			return errNodeLeaseLost
 		}
-		// Delete old requests between nodes, because no node waits for the answers any more.
+		// Delete old requests between nodes, whose senders no longer wait for the answers.
 		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
@@ -59,9 +59,9 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership
 	return membership, err
 }
 
-// Exchange implements store.Session. Times in a report come from the clock of the runner's machine, so Exchange
-// converts them to the server's clock. An exception is the start time of a lost attempt: it may come from the
-// job itself, which already has the server's time.
+// Exchange implements store.Session. The times in a report come from the clock of this machine, where the
+// runner is. Exchange converts them to the server's clock, except the start time of a lost attempt, which may
+// have been read from the database.
 func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	behind := queue.Millis(s.clockOffset.Load())
 	if behind > -clockSlackMillis && behind < clockSlackMillis {
@@ -88,8 +88,8 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 	})
 }
 
-// clockSlackMillis is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
-// the offset cannot be measured more exactly.
+// clockSlackMillis is the difference in milliseconds up to which two clocks count as equal. With slow
+// replies, the difference cannot be measured more exactly.
 const clockSlackMillis = 50
 
 // Nodes implements store.Cluster. It lists nodes in the order of their names.
@@ -121,7 +121,7 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 	return nodes, err
 }
 
-// maxCountedNodes is the maximum number of nodes whose running jobs are counted.
+// maxCountedNodes is how many nodes Nodes counts the running jobs of.
 const maxCountedNodes = 10_000
 
 // LeaseHolder implements store.Cluster. It returns the number of the other node that has leased a job, or 0.
@@ -138,7 +138,7 @@ func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err err
 	return node, err
 }
 
-// LastNodeNames implements store.Cluster. It returns the names of the nodes that leased the jobs last.
+// LastNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
 func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
@@ -152,7 +152,8 @@ func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int6
 	return names, err
 }
 
-// DrainNode implements store.Cluster. It makes a node stop claiming jobs, or claim again.
+// DrainNode implements store.Cluster. It makes a node stop claiming jobs or, if drain is false, claim jobs
+// again.
 func (s *Store) DrainNode(ctx context.Context, name string, drain bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(drain), name)
@@ -190,7 +191,7 @@ func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	})
 }
 
-// removeNode deletes the row of a node that is gone. The node's leases then belong to no node.
+// removeNode deletes the row of a node that is gone. Any node may then take over its leases.
 func removeNode(t *engine.Tx, id int64) error {
 	err := t.OrphanLeases(id)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
@@ -210,8 +211,8 @@ func checkNodeFound(nodeCount int64, name string) error {
 	return nil
 }
 
-// endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called if the
-// node has no leased jobs, or if other nodes shall take over its jobs.
+// endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called when the
+// service stops without leased jobs, or when other nodes shall take over its jobs.
 func (s *Store) endNodeLease(ctx context.Context) error {
 	if s.Node() == 0 {
 		return nil
@@ -222,8 +223,9 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 	})
 }
 
-// OwnDeletableOutputs implements engine.SharedDatabase. It lists output files of this node and of nodes that do
-// not exist any more. It uses an index to skip the rows of other nodes, because there may be many.
+// OwnDeletableOutputs implements engine.SharedDatabase. It lists deletable output files of this node, and of
+// nodes that do not exist any more. With an index it skips the rows of other nodes, of which there may be
+// many.
 func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?

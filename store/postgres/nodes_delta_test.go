@@ -23,13 +23,13 @@ func reportStarted(t *testing.T, s *Store, j *queue.Job) {
 	}
 }
 
-// completedSettlementOn returns the report that a job has completed.
+// completedSettlementOn returns the report that a job has completed, with the times of the store's clock.
 func completedSettlementOn(s *Store, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
-// rejoin opens a node that has the name of an existing node and another state directory.
+// rejoin opens a node with the name of an existing node, but with another state directory.
 func rejoin(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
@@ -41,9 +41,8 @@ func rejoin(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// If the server rejects a statement because its disk is full, the store does not break. When there is space
-// again, the same report succeeds, because statements that the rejected transaction did not prepare are
-// prepared again.
+// If the server rejects a statement because its disk is full, the store stays usable. When there is free
+// space, the same report succeeds: statements that the server had not prepared are prepared then.
 func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, a, draft(), draft())
@@ -74,8 +73,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node sends a hint about changes of other nodes on ChangeHints, even if it applies the changes in its own
-// transactions. An idle node sends one too.
+// A node sends a hint on ChangeHints when another node has made changes. It does so while it is idle, and
+// also while it applies the changes in its own transactions.
 func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -95,15 +94,15 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 	}
 }
 
-// After another node has changed a lease, watchers on this node see the change. A node that takes over the
-// job sees it too.
+// When a node changes a lease, watchers on another node see the change, and so does a node that takes over
+// the job.
 func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
 	held := claimOn(t, a, 1)
 	reportStarted(t, a, &held[0])
-	b := openNode(t, url, "b") // b opens after the claim, so it reads the complete lease
+	b := openNode(t, url, "b") // b is opened after the claim, so it reads the complete lease from the database
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
 	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), Paused: true, UID: 7}); err != nil {
@@ -132,8 +131,8 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	}
 }
 
-// When a node returns with another state directory, its old leases can be taken over by any node, even by
-// itself. Jobs that other nodes have reserved in the meantime stay with those nodes.
+// If a node returns with another state directory, any node can take over its old leases, even the node
+// itself. Jobs that other nodes have claimed stay with those nodes.
 func TestNodeComesBackEmpty(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -174,7 +173,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	}
 }
 
-// A node receives notifications of requests promptly, even while it reads the changes of another node.
+// A node receives notifications of requests immediately, even while it reads the changes of another node.
 func TestHintsAreReceived(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -195,17 +194,17 @@ func TestHintsAreReceived(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-b.RequestHints()
-		if time.Since(began) > pollInterval*3/4 { // late: the node got no notification, and polled
+		if time.Since(began) > pollInterval*3/4 { // the notification was lost, and the node polled
 			late++
 		}
 	}
-	if late > 2 { // on a busy machine, some hints are late
+	if late > 2 { // on a busy machine, some notifications are late
 		t.Errorf("%d of 60 hints were missed", late)
 	}
 }
 
-// TakeRequests returns each request to a node once, and once more after the node's service was restarted.
-// AwaitedRequests lists the requests whose callers still wait.
+// TakeRequests returns each request to a node once, and a second time only if the node's service was
+// restarted. AwaitedRequests lists the requests whose callers are still waiting.
 func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -236,8 +235,7 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A database whose encoding cannot store every text is rejected when it is opened, and not only later, when it
-// gets a text that it cannot store.
+// A database whose encoding cannot store every text is rejected when it is opened, before any job is stored.
 func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL(

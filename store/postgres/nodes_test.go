@@ -33,7 +33,7 @@ func openNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// expireLease makes the lease of the node with the given name expire. It uses a connection of s.
+// expireLease makes the node lease of the node with the given name expire. It uses a connection of s.
 func expireLease(t *testing.T, s *Store, name string) {
 	t.Helper()
 	err := s.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
@@ -75,8 +75,8 @@ func draftWithDemand(d queue.Demand) queue.Job {
 	return j
 }
 
-// Nodes share a queue: each job is claimed once. A job that one node enqueues wakes a waiting claim of
-// another. A node that watches a job is notified of changes by other nodes.
+// When several nodes share a queue, each job is claimed once. A job that one node enqueues wakes a waiting
+// claim of another node, and a node that watches the job is notified of changes by other nodes.
 func TestNodesShareAQueue(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -108,7 +108,7 @@ func TestNodesShareAQueue(t *testing.T) {
 		Worker:    "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	for b.Counts().States[queue.Processing] != 1 { // the enqueue notifies the watcher too, so wait for the start
+	for b.Counts().States[queue.Processing] != 1 { // the watch reports the enqueue too
 		<-watching.C
 	}
 	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
@@ -125,7 +125,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	}
 }
 
-// The bytes of a batch count on every node, regardless of which node receives its frames.
+// The bytes of a batch count on every node, whichever node receives the requests of the batch.
 func TestNodesCountBytesOfBatches(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -138,7 +138,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	enqueueOn(t, b, draft()) // begin a transaction of node b, which applies the changes of node a
+	enqueueOn(t, b, draft()) // the transaction of this enqueue applies the changes of node a on node b
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
@@ -161,8 +161,8 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	}
 }
 
-// After a node's lease has expired, another node takes over all its jobs with new fences. A later report of
-// the first node changes nothing, and its store stops.
+// After a node lease has expired, another node takes over all jobs of that node with new fences. If the first
+// node then reports the end of a job, nothing changes, and its store stops.
 func TestNodeIsTakenOver(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -211,7 +211,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 }
 
-// If the node that has set a timer stops, another node handles the timer a short time later.
+// If the node that would wake up for a due job stops, another node does so a short time later.
 func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -242,8 +242,8 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	}
 }
 
-// Each node has its own units of resources, and only the node that a job names may claim the job. Locks and
-// user quotas are shared by all nodes.
+// Each node has its own units of resources, and a job that names a node is claimed only there. Locks and user
+// quotas apply to all nodes together.
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -340,8 +340,8 @@ func TestNodesRace(t *testing.T) {
 	}
 }
 
-// A request from one node to another returns the other node's answer. A request without an answer is removed
-// when its context ends.
+// A request to another node returns the answer of that node. A request without an answer is removed when its
+// context ends.
 func TestNodesExchangeRequests(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -384,9 +384,9 @@ func TestNodesExchangeRequests(t *testing.T) {
 	}
 }
 
-// Enqueueing a block of jobs, or claiming one and settling another, takes three round trips, however many jobs
-// there are. One is for the writer lock, one reads which ids are taken or which jobs to claim, and one commits.
-// Results need no further round trip.
+// The number of round trips does not depend on the number of jobs. To enqueue jobs, or to settle some and
+// claim others, takes three: one for the writer lock, one to read which ids are taken or which jobs can be
+// claimed, and one to commit.
 func TestRoundTripsOfABlock(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
@@ -413,7 +413,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
 		}
 		most := int64(3)
-		// Do not count the query that reads a new minute's statistics.
+		// The first transaction of a minute also reads the statistics of that minute.
 		if began != minute || store.Minute.PeriodStart(a.Now()) != minute {
 			minute, most = began, 4
 		}
@@ -425,7 +425,8 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	}
 }
 
-// A runner reports times from a clock that is an hour behind. They are stored as times of the server's clock.
+// If the clock of a runner's machine is an hour behind, the times that the runner reports are converted to
+// the server's clock.
 func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, a, draft())
@@ -470,7 +471,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	enqueueOn(t, a, draft())
 }
 
-// If a transaction has been open for long, "queuectl doctor" names its role and process.
+// If a transaction has been open for too long, "queuectl doctor" names its role and process.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	c := adminConn(t, s)

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// Two nodes make each other reload their caches by changing a queue in turn. Users still take turns when the
-// dependencies of their jobs are decided.
+// Dependants of several users are decided in turn, even if nodes reload their caches. Here, two nodes
+// alternately change a queue, which makes the other node reload.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -60,9 +60,8 @@ func TestTurnsSurviveReload(t *testing.T) {
 	}
 }
 
-// A node does not claim jobs of users who have no account on it. This holds for jobs with and without demands,
-// and for users with and without a quota. Other nodes claim these jobs. The node claims them once it has the
-// accounts.
+// A node does not claim jobs of users without an account on its machine, whether or not the jobs have demands
+// and the users a quota. Other nodes claim these jobs. When the accounts exist, the node claims the jobs.
 func TestNodeSkipsUnknownUsers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -119,8 +118,8 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	}
 }
 
-// The node that has an output file deletes it. After that node is gone, any node may delete the file. No node
-// reads the rows of another node's output files.
+// A node deletes the output files that are on it. When the node is gone, any node may delete them. No node
+// reads the rows about output files of other nodes.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

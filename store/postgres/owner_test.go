@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// If an object in the schema belongs to a role that the service does not trust, the service refuses the schema,
-// even if the service's role is a superuser. "queuectl doctor" names the object.
+// A service does not start if an object in the schema belongs to a role that the service does not trust, even
+// if its own role is a superuser. "queuectl doctor" names the object.
 func TestServerRefusesForeignOwners(t *testing.T) {
 	p := pgserver.Shared(t)
 	admin := p.URL("postgres")

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// The rows of a query that StartQuery sent can be read after later statements were sent. They are lost if the
-// result of a later statement is read first.
+// The rows of a query sent with StartQuery can be read after other statements were sent. They are lost if the
+// result of a later statement is read before them.
 func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, s, draft(), draft())

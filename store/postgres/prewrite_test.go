@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// adminConn returns a connection to the node's server that belongs to no node.
+// adminConn returns a connection to the node's server that the node does not use.
 func adminConn(t *testing.T, s *Store) *pgdb.Conn {
 	t.Helper()
 	c, err := pgdb.Connect(t.Context(), s.config)
@@ -23,8 +23,8 @@ func adminConn(t *testing.T, s *Store) *pgdb.Conn {
 	return c
 }
 
-// The rows of ended attempts are written while another node holds the writer lock. If another node writes one
-// of these rows in the meantime, as a takeover does, the server resolves the deadlock, and both nodes continue.
+// A node writes the rows of ended attempts while another node still holds the writer lock. If that node
+// writes one of the same rows, as in a takeover, the server resolves the deadlock, and both nodes continue.
 func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -63,8 +63,8 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	}
 }
 
-// A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt ends,
-// the running node does not lock the job's row before it holds the writer lock, so there is no deadlock.
+// A node may remove outputs of a job that another node runs. There is no deadlock, because the other node
+// locks the row of such a job only after it has got the writer lock.
 func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -111,8 +111,8 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	}
 }
 
-// A node applies another node's change of a lease while the job's row holds values that the node wrote before it
-// held the writer lock. The node does not take these values for the current state.
+// A node writes the row of an ended attempt before it holds the writer lock. If another node then changes the
+// lease of that job, the first node does not take the values that it has written for the current ones.
 func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
@@ -156,7 +156,8 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	}
 }
 
-// After a node was removed, its plain attempts (without a row in the table attempts) still name it.
+// An attempt without a row in the table attempts, called plain, still names its node after the node was
+// removed.
 func TestNodeOfAPlainAttempt(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -15,10 +15,10 @@ import (
 // earlyRows holds the rows of a query that was sent before its rows were needed.
 type earlyRows struct {
 	conn *pgdb.Conn
-	rows []pgdb.Row // the rows if they were read immediately; nil if Each must read them
+	rows []pgdb.Row // the rows if they were read immediately; if nil, Each reads them
 }
 
-// StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed. If readNow
+// StartLaneQuery implements engine.SharedDatabase. It sends a query whose rows are needed later. If readNow
 // is true, it also reads the rows.
 func (b backend) StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (engine.EarlyRows, error) {
 	e := &earlyRows{conn: b.writer.Conn}
@@ -31,7 +31,7 @@ func (b backend) StartLaneQuery(query string, args []any, expectedRows int, read
 	return e, err
 }
 
-// Each implements engine.EarlyRows. It calls the callback for every row.
+// Each implements engine.EarlyRows. It calls visit for every row.
 func (e *earlyRows) Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(visit)
@@ -44,7 +44,8 @@ func (e *earlyRows) Each(visit func(r database.Row) (more bool, err error)) (ok 
 	return true, nil
 }
 
-// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip.
+// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip. A
+// lane is a list of waiting jobs that have the same user, queue and demands.
 func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
@@ -73,8 +74,8 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return nil, err
 	}
-	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
-		sort.Slice(rows, func(m, n int) bool { // sort.Slice, because slices.SortFunc would copy the rows
+	for i, rows := range copies { // a join returns the rows in no defined order
+		sort.Slice(rows, func(m, n int) bool { // slices.SortFunc would copy the rows
 			return readahead.Position(&rows[n]).After(readahead.Position(&rows[m]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))
@@ -85,8 +86,8 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	return list, nil
 }
 
-// ReadOpenLanes implements engine.SharedDatabase. It reads open lanes in one query. However many lanes a user
-// has, it reads only the first lanesPerUser of them from the index.
+// ReadOpenLanes implements engine.SharedDatabase. It reads, in one query, the first lanesPerUser open lanes
+// of each user. With an index it skips the others, however many there are.
 func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
 	visitLane func(rules.Lane)) error {
 	const (

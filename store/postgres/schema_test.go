@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// The service refuses tables that differ from those that it would create, and says how they differ. "queuectl
-// doctor" reports the same. Objects that an administrator has added for reports are not treated as a difference.
+// A service does not use tables that differ from those that it would create, and the error names the
+// difference. "queuectl doctor" reports the same. Objects that an administrator has added for reports are no
+// difference.
 func TestServerRefusesOtherTables(t *testing.T) {
 	pgserver.Shared(t) // called here because it skips the test if there is no server
 	for name, c := range map[string]struct{ change, refused string }{

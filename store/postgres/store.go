@@ -33,18 +33,18 @@ type Store struct {
 	*noderequests.Requests
 	config        *pgdb.Address
 	writer        *serverWriter
-	writerStart   string // when the server process of the writer's connection started, as text
+	writerStart   string // text of the time when the server process of the writer's connection started
 	clockOffset   clockOffset
 	databaseBytes atomic.Int64 // size of the database as last read
-	sizeReadAt    time.Time    // when databaseBytes was last read; used by the writer only
+	sizeReadAt    time.Time    // time when databaseBytes was last read; used only with the right to write
 
 	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.
 	reservedText any
 
-	incarnation       int64 // number of this service start; rises with each start of the node's service
+	incarnation       int64 // number of this service start; it increases with each start of the node's service
 	nodeLeaseDuration time.Duration
-	appliedCommits    atomic.Int64   // number of the last commit that this node's cache reflects
+	appliedCommits    atomic.Int64   // number of the last commit that this node has applied to its memory
 	leaseConn         *pgdb.SideConn // connection for the node lease
 	changeHints       chan struct{}
 	commitHints       chan struct{}      // makes notifyCommits notify the other nodes
@@ -52,13 +52,13 @@ type Store struct {
 	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
-// backend implements the interfaces Backend, DiskSpace and SharedDatabase for the engine of a Store.
+// backend implements the interfaces Backend, DiskSpace and SharedDatabase of the engine for a Store.
 type backend struct{ *Store }
 
 // Options are the parameters of Open, without the URL.
 type Options struct {
-	// Order says how the ranks of jobs are computed. OrderFromSettings, if not nil, derives the order from the
-	// stored settings instead.
+	// Order decides how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the
+	// order from the stored settings, and Order is ignored.
 	Order             queue.Order
 	OrderFromSettings func([]store.Setting) (queue.Order, error)
 	Log               *slog.Logger // nil discards the log
@@ -68,11 +68,11 @@ type Options struct {
 // sizeReadInterval is how often the size of the database is read.
 const sizeReadInterval = time.Minute
 
-// defaultLeaseDuration is the default duration of a node lease, the time for which a node may act without renewing it.
+// defaultLeaseDuration is the default for how long a node may act without renewing its node lease.
 const defaultLeaseDuration = 30 * time.Second
 
-// Open opens the database of a URL, and makes this service one of its nodes. It creates the tables if they do
-// not exist.
+// Open opens the database at a URL, and makes this service a node of its queue. It creates the tables if they
+// do not exist.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	config, err := pgdb.ParseAddress(url)
 	if err != nil {
@@ -111,8 +111,8 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// connect connects the writer. If it replaces a lost connection, it ends the transaction of that connection,
-// because the server may not have noticed the loss and would keep the transaction's locks.
+// connect opens the connection for writes. If an earlier connection was lost, it ends that connection's
+// transaction: the server may not have noticed the loss, and would keep the transaction's locks.
 func (s *Store) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (s *Store) connect(ctx context.Context) error {
 	return nil
 }
 
-// initDatabase creates or updates the tables and loads the writer's memory.
+// initDatabase creates or upgrades the tables, and loads the state that the engine keeps in memory.
 func (s *Store) initDatabase() error {
 	err := pgdb.CheckServer(s.writer.Conn, s.config.Database)
 	if err == nil {
@@ -157,7 +157,7 @@ func (s *Store) initDatabase() error {
 	return s.Load(s.writer, id)
 }
 
-// serverWriter is the writer's connection. It reconnects after the connection was lost.
+// serverWriter is the connection for writes. It connects again after the connection was lost.
 type serverWriter struct {
 	store *Store
 	*pgdb.Conn
@@ -173,11 +173,10 @@ func (w *serverWriter) Begin() error {
 	return w.Conn.Begin()
 }
 
-// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the transaction.
-// If the connection is lost during the commit, a new connection reads the mark to find out whether the
-// transaction was stored. The transaction ID cannot serve as the mark: a promoted standby may assign it
-// again.
-// See docs/decisions/0029.
+// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the
+// transaction. If the connection is lost during the commit, a new connection reads the mark to find out
+// whether the transaction was stored. The transaction ID cannot be used for this, because a promoted standby
+// may assign the same ID to another transaction. See docs/decisions/0029.
 func (w *serverWriter) Commit() error {
 	if !w.HasWritten() || w.store.Node() == 0 {
 		return w.Conn.Commit()
@@ -193,8 +192,8 @@ func (w *serverWriter) Commit() error {
 	}
 	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetryInterval) {
 		if failed := w.store.connect(context.Background()); failed == nil {
-			// Write the mark again instead of only reading it. This update's commit returns only when
-			// synchronous standbys have stored the update, and therefore also the earlier transaction.
+			// Write the mark instead of only reading it: when this update is committed, synchronous standbys
+			// have stored it and thus also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.InterruptWhenDone(ctx)
 			holds, failed := w.QueryNumber(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.store.Node(), mark)
@@ -215,8 +214,8 @@ func (w *serverWriter) Commit() error {
 	}
 }
 
-// lostCommitTimeout is how long Commit tries to find out whether its transaction was stored, after it lost
-// the connection.
+// lostCommitTimeout is how long Commit, after the connection was lost, tries to find out whether the
+// transaction was stored.
 const lostCommitTimeout = 30 * time.Second
 
 // OpenReader implements reads.Database.
@@ -233,14 +232,14 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 // BeforeCommit implements engine.Backend. There is nothing to check.
 func (b backend) BeforeCommit() error { return nil }
 
-// ReadReservations implements engine.Backend. Each node lists its reserved leases, whose attempts are not known to
-// have started, in its row of the table nodes.
+// ReadReservations implements engine.Backend. The row of each node in the table nodes lists its reserved
+// leases, whose attempts are not known to have started.
 func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(database.Row)) {
 	batch.AddEach(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// WriteReservations implements engine.Backend. The table meta lists only reserved leases that belong to no
-// node. After a move from another database, it lists all reserved leases.
+// WriteReservations implements engine.Backend. A node's row lists its reserved leases. The table meta lists
+// only those that belong to no node, as all do after a move from another database.
 func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
 	if b.Node() == 0 {
 		return t.Reservations(), true, nil
@@ -257,7 +256,8 @@ func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged b
 	return metaText, t.SetReservedInMeta(metaText != ""), nil
 }
 
-// OnCommit implements engine.Backend. It records the commit's number, and notifies the other nodes.
+// OnCommit implements engine.Backend. It records the number of the commit, and makes notifyCommits notify the
+// other nodes.
 func (b backend) OnCommit(metaChanged bool) {
 	b.appliedCommits.Store(b.Counters().Commits)
 	if metaChanged && b.HasOtherNodes() {
@@ -265,10 +265,11 @@ func (b backend) OnCommit(metaChanged bool) {
 	}
 }
 
-// ReleaseReserve implements engine.DiskSpace. The disk belongs to the server, so there is no reserve.
+// ReleaseReserve implements engine.DiskSpace. It returns false, because a store on a server keeps no reserve
+// on the disk.
 func (b backend) ReleaseReserve(bool) bool { return false }
 
-// OnSpaceFreed implements engine.DiskSpace. The server cleans up its files itself.
+// OnSpaceFreed implements engine.DiskSpace. It does nothing, because the server returns free space by itself.
 func (b backend) OnSpaceFreed() {}
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
@@ -281,8 +282,9 @@ func (b backend) RefusalError(kind database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// MayBlameOtherStatement implements engine.Backend. It reports whether the error belongs to PostgreSQL's class 22
-// (data), 23 (constraints) or 54 (limits). An earlier statement of the pipeline may have caused it.
+// MayBlameOtherStatement implements engine.Backend. It reports whether an earlier statement in the pipeline
+// may have caused the error. This holds for PostgreSQL's error classes 22 (data), 23 (constraints) and 54
+// (limits).
 func (b backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
@@ -291,17 +293,19 @@ func (b backend) MayBlameOtherStatement(err error) bool {
 // OnFailure implements engine.Backend. There is nothing to do.
 func (b backend) OnFailure() {}
 
-// CheckSpace implements engine.DiskSpace. It checks nothing, because the server reports it if space runs out.
+// CheckSpace implements engine.DiskSpace. It does nothing, because the server returns an error when its disk
+// is full.
 func (b backend) CheckSpace() error { return nil }
 
-// MaintainReserve implements engine.DiskSpace. Once a minute it reads the size of the database.
+// MaintainReserve implements engine.DiskSpace. Once a minute it reads the size of the database and the
+// server's clock.
 func (b backend) MaintainReserve() {
 	if time.Since(b.sizeReadAt) < sizeReadInterval {
 		return
 	}
 	b.sizeReadAt = time.Now()
 	sent := queue.MillisOf(b.sizeReadAt)
-	// Ignore an error: if the connection is lost, the next statement reports it.
+	// Ignore an error: the next statement reports a lost connection.
 	database.FirstRow(b.writer, func(r database.Row) {
 		b.databaseBytes.Store(r.Num(0))
 		b.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
@@ -338,15 +342,15 @@ func (b backend) ConvertReadError(err error) error {
 	return err
 }
 
-// StopListening makes this node apply the commits of other nodes only in its own transactions, and returns once
-// no goroutine of the node waits for commits.
+// StopListening ends the goroutines that apply commits of other nodes, and waits for them. After that, this
+// node applies these commits only in its own transactions.
 func (s *Store) StopListening() {
 	s.cancelListening()
 	s.background.Wait()
 }
 
-// Close implements engine.Backend. A node without leases ends its node lease, so that the other nodes need not
-// wait until it expires.
+// Close implements engine.Backend. A node without leases ends its node lease, so that other nodes need not
+// wait until the node lease expires.
 func (b backend) Close() error {
 	b.StopListening()
 	var endLeaseErr error

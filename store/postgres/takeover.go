@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// TakeOver implements store.Cluster. It transfers leases to this node from nodes whose node lease has ended.
+// TakeOver implements store.Cluster. It gives this node the leases of nodes whose node lease has ended.
 func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err error) {
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		lostLeases = nil
@@ -32,7 +32,7 @@ func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err
 			if err != nil {
 				return err
 			}
-			if remaining == 0 { // the node has renewed its lease in the meantime
+			if remaining == 0 { // the node has just renewed its lease
 				delete(expired, id)
 				continue
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// openPriorityNode returns a node of the database at url. It claims jobs by priority.
+// openPriorityNode opens a node on the database at url. The node claims jobs in the order of their priority.
 func openPriorityNode(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{
@@ -26,7 +26,8 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to userCount: jobsPerList jobs with each list of demands.
+// enqueueForUsers enqueues jobs of the users 1 to userCount. Each user gets jobsPerList jobs for each list of
+// demands.
 func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerList int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= userCount; uid++ {
@@ -47,7 +48,7 @@ func lockDemand(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }
 
-// requestCost is how many statements a node sends to its server, and how many round trips it makes.
+// requestCost is how many statements a node sends to the server, and for how many replies it waits.
 type requestCost struct{ statements, roundTrips int64 }
 
 // measureCost returns how many statements and round trips a call takes.
@@ -57,8 +58,8 @@ func measureCost(s *Store, call func()) requestCost {
 	return requestCost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.roundTrips}
 }
 
-// Users take turns job by job, but each query of a claim reads many jobs of several lanes. So the number of
-// queries does not grow with the number of jobs.
+// Although users take turns with each job, a claim reads many jobs of several users in each query. So the
+// number of queries does not grow with the number of jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	pgserver.Shared(t) // called here because it skips the test if there is no server
 	const users, few, many = 8, 48, 128

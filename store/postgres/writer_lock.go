@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 )
 
-// errNodeLeaseLost stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
+// errNodeLeaseLost stops the store of a node whose node lease has expired, because other nodes have taken
+// over its jobs.
 var errNodeLeaseLost = database.DamageError(
 	"this node did not renew its lease in time, so other nodes have taken over its jobs")
 
@@ -56,8 +57,8 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	return t.CatchUp(commits, deltas)
 }
 
-// StoreDelta implements engine.SharedDatabase. It stores the changes of a commit for the other nodes, and
-// deletes old deltas. A node that has missed a deleted delta reloads its caches.
+// StoreDelta implements engine.SharedDatabase. It stores the changes of a commit, the delta, for the caches
+// of other nodes, and deletes old deltas. A node that needs a deleted delta reloads its caches.
 func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`,
 		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
@@ -66,8 +67,8 @@ func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
-// Limits of the table "changes", in numbers of transactions. A node that has missed more than maxMissedDeltas of
-// them reloads its caches.
+// Limits of the table "changes", in numbers of commits. A node that has missed more than maxMissedDeltas
+// commits reloads its caches instead of reading the deltas.
 const (
 	maxMissedDeltas  = 64
 	maxKeptDeltas    = 128

@@ -1,5 +1,6 @@
-// Package readahead keeps jobs that a transaction reads before it claims them. With it, a claim that takes jobs
-// of many lanes needs few queries. A lane contains the jobs of one queue and user with the same demands.
+// Package readahead keeps jobs that a transaction reads before it claims them, so that a claim needs few
+// queries even if it takes jobs of many users. A lane is the list of waiting jobs of one queue and user that
+// have the same demands.
 //
 // Start with Jobs.
 package readahead
@@ -13,21 +14,21 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim takes each
-// job from a different lane. One query for each job would cost a round trip for each, while the writer lock
-// keeps all other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably
-// take, from all lanes that will probably have the next turns.
+// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim takes
+// each job from a different lane. With one query for each job, the transaction would wait for a round trip
+// each time, while the writer lock makes all other nodes wait. So the first query reads the jobs that the
+// whole claim will probably take, from all lanes that will probably have the next turns.
 //
-// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from
-// each of the three lanes, and the position and priority of each lane's eleventh job. The claim's other 29
-// turns find their jobs among these. If one of the lanes runs out of jobs, the claim takes more from the others
-// than expected. The next query then reads twice as many jobs of a lane.
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs
+// from each of the three lanes, and the position and priority of the eleventh. The claim then finds all 30
+// jobs in memory. If a lane has fewer jobs, the claim needs more jobs of the other lanes. Another query then
+// reads twice as many jobs of a lane.
 //
-// Other nodes change nothing while this node holds the writer lock. The transaction itself can change jobs:
-// NoteWrite records such a change, and Forget drops all rows. A nil *Jobs holds nothing.
+// Other nodes change nothing while this node holds the writer lock. The transaction itself may change jobs:
+// NoteWrite records such a change, and Forget removes all rows. A nil *Jobs holds nothing.
 type Jobs struct {
 	lanes        map[int64]*laneRows
-	departedSeqs map[int64]bool // by seq: jobs that have left their lanes since they were read
+	departedSeqs map[int64]bool // jobs that have left their lanes since they were read, by seq
 }
 
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
@@ -39,8 +40,8 @@ type laneRows struct {
 
 // LaneJobs holds consecutive jobs of a lane.
 type LaneJobs struct {
-	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the transaction ends
-	Next *Head          // the job after the last row; nil at the end of the lane
+	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the end of the transaction
+	Next *Head          // the job that follows the rows; nil at the end of the lane
 }
 
 // LaneStart is a position from which the jobs of a lane are read.
@@ -49,7 +50,7 @@ type LaneStart struct {
 	From rules.Position
 }
 
-// Head holds the fields of a lane's first job that decide the rank of the lane.
+// Head holds the fields of a lane's first job that decide when the lane is served.
 type Head struct {
 	Position rules.Position
 	Priority int64 // priority of the job, or rules.UnknownPriority; see the function priority
@@ -58,25 +59,24 @@ type Head struct {
 // HeadColumns lists the columns that ReadHead reads.
 const HeadColumns = `lane, seq, rank, state, priority, expires_at`
 
-// ReadHead reads a lane head from a row with HeadColumns.
+// ReadHead reads the head of a lane from a row with HeadColumns.
 func ReadHead(r database.Row) Head {
 	return Head{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, priority(r.Num(3), r.Num(4), r.Num(5))}
 }
 
-// Position returns a job's position in its lane. The row has the columns records.HeadColumns.
+// Position returns the position of a job in its lane, from a row with records.HeadColumns.
 func Position(r database.Row) rules.Position {
 	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
 }
 
-// HeadOf returns the head of a lane whose first job is in a row with records.HeadColumns.
+// HeadOf returns the head of a lane from the row of its first job, which has records.HeadColumns.
 func HeadOf(r database.Row) Head {
 	return Head{Position(r),
 		priority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}
 }
 
-// priority returns a lane's priority, given the state, priority and expiry of its first job; see
-// rules.Lane. It returns UnknownPriority for a job that expires or may be damaged, so that each claim reads
-// the job again.
+// priority returns the priority of a lane from the fields of its first job; see rules.Lane. It returns
+// UnknownPriority for a job that expires or may be damaged. Each claim then reads that job.
 func priority(state, priority, expiresAt int64) int64 {
 	if expiresAt != 0 || !queue.State(state).Runnable() {
 		return rules.UnknownPriority
@@ -105,15 +105,15 @@ func (j *Jobs) NoteWrite(job *rules.Job, leased bool) {
 	}
 }
 
-// Forget drops all rows.
+// Forget removes all rows.
 func (j *Jobs) Forget() {
 	if j != nil {
 		*j = Jobs{}
 	}
 }
 
-// Head returns a lane's first job at or after a position, or nil at the end of the lane. isCached is false if
-// those jobs were not read ahead.
+// Head returns the first job of a lane at or after a position, or nil if the lane has no such job. isCached
+// is false if this part of the lane was not read ahead.
 func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
 	if j == nil || !j.lanes[lane].covers(from) {
 		return nil, false
@@ -127,18 +127,18 @@ func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
 	return l.Next, true
 }
 
-// covers reports whether the rows in l show which job of the lane is the first at or after a position.
+// covers reports whether the rows show which job of the lane is the first at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
 }
 
-// Reader reads the next jobs of several lanes: up to jobsPerLane jobs of each lane, and the head after these jobs.
-// The result has one element for each start.
+// Reader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the head
+// of the job that follows them.
 type Reader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
-// Find calls visit for a lane's jobs from l.NextPosition on. If necessary, it first reads at most maxJobs jobs,
-// including those of lanes that will probably be served next. Find reports whether the lane has no further jobs.
-// hasLeft is true for a job that has left the lane since its row was read.
+// Find calls visit for the jobs of a lane from l.NextPosition on. If they were not read ahead, it first reads
+// at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is true for a job
+// that has left the lane since its row was read. reachedEnd reports whether the lane has no further jobs.
 func (j *Jobs) Find(l *rules.LaneScan, maxJobs int, read Reader,
 	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
 	from := l.NextPosition
@@ -163,8 +163,8 @@ func (j *Jobs) Find(l *rules.LaneScan, maxJobs int, read Reader,
 	return known.Next == nil, nil
 }
 
-// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. cached
-// holds the rows that were already read from l's lane, or is nil.
+// fill reads the next jobs of the lane of l, and of the lanes that will probably be served next. cached holds
+// the rows of that lane that were read before, or is nil.
 func (j *Jobs) fill(l *rules.LaneScan, cached *laneRows, maxJobs int, read Reader) error {
 	size := max(1, l.ExpectedJobs)
 	if cached != nil {
@@ -194,7 +194,7 @@ func (j *Jobs) fill(l *rules.LaneScan, cached *laneRows, maxJobs int, read Reade
 	return nil
 }
 
-// Lanes returns the jobs that were read ahead, by lane. Only tests use it.
+// Lanes returns the jobs that were read ahead, by the id of their lane. Only tests use it.
 func (j *Jobs) Lanes() map[int64]LaneJobs {
 	list := map[int64]LaneJobs{}
 	for id, l := range j.lanes {

@@ -9,24 +9,26 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// The number of lanes that BestWaitingPriority searches in total, and the number that one query reads.
+// MaxBestLanes is how many lanes BestWaitingPriority searches at most, and bestLanesPage how many lanes one
+// query reads.
 const (
 	MaxBestLanes  = 1000
 	bestLanesPage = 32
 )
 
-// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
-// retried.
+// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits for a
+// retry.
 //
-// No index holds exactly these jobs, because maintaining one took 20 % of the time of an enqueue. Instead,
-// BestWaitingPriority compares the first job that waits to be retried with the first jobs of the user's lanes.
-// In each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
-// position at or before the lane's first job. So the search takes these lanes in the order of their positions,
-// and ends at the first position behind the best job found.
+// No index holds exactly these jobs, because such an index took 20 % of the time of an enqueue. So
+// BestWaitingPriority compares the first job that waits for a retry with the first jobs of the user's lanes.
+// A lane is the list of waiting jobs with the same demands. In each queue, the user has one lane for jobs
+// without demands. The row of a lane with demands stores a position at or before the lane's first job. The
+// search takes the lanes in the order of these positions, and ends at the first position behind the best job
+// found.
 //
-// The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last searched
-// lane. If no job found ranks before this position either, the result is an upper bound: the effective priority at
-// this position.
+// The search stops after MaxBestLanes lanes. No job of the other lanes ranks before the position of the last
+// searched lane. Unless the best job found ranks before this position, the result is the effective priority
+// at this position, which is an upper bound.
 func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	waiting, counts := s.userUsage(uid).Waiting, s.Counts()
 	if waiting == 0 {
@@ -49,7 +51,7 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 			best.Priority, best.Found = b.priority+order.AgingPoints(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}
 		if b.stoppedAtLimit && (!b.found || b.bestPosition.After(b.unsearchedFrom)) {
-			if counts.Reranking { // positions computed by different orders are not comparable
+			if counts.Reranking { // ranks from different settings cannot be compared
 				b.unsearchedFrom = rules.StartPosition
 			}
 			bound := order.EffectivePriority(b.unsearchedFrom.Rank, now, counts.EnqueuedTotal)
@@ -61,11 +63,11 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 	return best, err
 }
 
-// bestSearch finds the best-ranked waiting job of a user that is not leased.
+// bestSearch searches the best-ranked waiting job of a user that is not leased.
 type bestSearch struct {
 	reader       *Reader
 	uid          int64
-	leasedFences map[int64]int64 // by seq: fences of leases whose attempts are not known to have started
+	leasedFences map[int64]int64 // fences of the leases whose attempts are not known to have started, by seq
 
 	// The best job found, if found is true.
 	found             bool
@@ -73,11 +75,11 @@ type bestSearch struct {
 	priority, arrival int64
 	ageingStart       queue.Millis
 
-	stoppedAtLimit bool           // the search stopped at its limit
-	unsearchedFrom rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
+	stoppedAtLimit bool           // the search stopped after MaxBestLanes lanes
+	unsearchedFrom rules.Position // if stoppedAtLimit: no lane that was not searched has a job before this position
 }
 
-// takeFirstOf finds the first job that is not leased among those that the given part of an SQL query selects. It
+// takeFirstOf reads the jobs that a part of an SQL query selects, up to the first that is not leased. It
 // takes this job if it ranks before the best job found.
 func (b *bestSearch) takeFirstOf(indexAndCondition string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
@@ -94,12 +96,12 @@ func (b *bestSearch) takeFirstOf(indexAndCondition string, args ...any) error {
 		append(args, int64(len(b.leasedFences)+1))...)
 }
 
-// searchLane searches the jobs of a lane.
+// searchLane searches the jobs of one lane.
 func (b *bestSearch) searchLane(id int64) error {
 	return b.takeFirstOf(`jobs_ready WHERE place = 1 AND lane = ?`, id)
 }
 
-// searchPlainLanes searches the lanes without demands, whose rows do not store a head.
+// searchPlainLanes searches the user's lanes for jobs without demands.
 func (b *bestSearch) searchPlainLanes() error {
 	lanes, err := database.Rows(b.reader, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
@@ -112,7 +114,8 @@ func (b *bestSearch) searchPlainLanes() error {
 	return err
 }
 
-// searchDemandLanes searches the lanes with demands, in the order of their heads.
+// searchDemandLanes searches the user's lanes with demands, in the order of their heads, the positions in
+// their rows.
 func (b *bestSearch) searchDemandLanes() error {
 	type laneHead struct {
 		id   int64

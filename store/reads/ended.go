@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// EndedFrom returns the FROM clauses that select the ended jobs of a state, and the arguments of each clause.
-// Followed by ORDER BY ended_at, each clause reads its jobs in order from an index.
+// EndedFrom returns FROM clauses that together select the ended jobs of a state that match a filter, and the
+// arguments of each clause. With ORDER BY ended_at, each clause reads its jobs from an index, without
+// sorting.
 func EndedFrom(ended *store.EndedFilter, state queue.State) (fromClauses []string, argLists [][]any) {
 	const (
 		clauseForAll   = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`
@@ -45,8 +46,9 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 	return total, err
 }
 
-// RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each input that
-// it reads has more than MaxKeptInputBytes bytes, so it reads at most neededBytes/MaxKeptInputBytes+1 inputs.
+// RemovableBytes implements store.Quotas. It knows the size of the outputs without reading them. It reads
+// only inputs of more than MaxKeptInputBytes bytes, so it reads at most neededBytes/MaxKeptInputBytes+1 of
+// them.
 func (s *Reads) RemovableBytes(ctx context.Context, uid int, neededBytes int64) (bytes int64, err error) {
 	outputs := s.userUsage(uid).OutputBytes
 	if outputs >= neededBytes {

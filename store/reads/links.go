@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// DependencyLinks returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
+// DependencyLinks returns the jobs for which a job waits or has waited, and the jobs that wait or have waited
+// for it.
 func (s *Reads) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
 	err error) {
 	if err := checkLimit(limit); err != nil {
@@ -28,7 +29,7 @@ func (s *Reads) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 	return parents, children, err
 }
 
-// checkExists returns an error if there is no job with the number seq.
+// checkExists returns an error if no job has the number seq.
 func (r *Reader) checkExists(seq int64) error {
 	there, err := r.QueryNumber(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 	if err == nil && there == 0 {
@@ -37,8 +38,9 @@ func (r *Reader) checkExists(seq int64) error {
 	return err
 }
 
-// links returns up to limit jobs at one end of edges whose other end is the job seq. An edge is a dependency
-// between two jobs; endColumn and otherColumn are the names of its two columns.
+// links returns up to limit jobs that depend on the job seq, or on which it depends. Each row of the table
+// edges is a dependency between two jobs. endColumn is the column with the jobs to return, and otherColumn
+// the one with seq.
 func (r *Reader) links(endColumn, otherColumn string, seq int64, limit int) ([]store.DependencyLink, error) {
 	return database.Rows(r, func(r database.Row) store.DependencyLink {
 		return store.DependencyLink{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
@@ -48,13 +50,13 @@ func (r *Reader) links(endColumn, otherColumn string, seq int64, limit int) ([]s
 		seq, int64(limit))
 }
 
-// Parents returns the jobs that a job has waited for.
+// Parents returns the jobs on which a job depends.
 func (s *Reads) Parents(ctx context.Context, seq int64) (parents []store.Parent, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		parents = nil
 		room := queue.MaxDependencyResultBytes
-		// edgeIDs holds the ids of all edges, in order. neededResults holds the ids of the edges whose parent's result
-		// is needed.
+		// edgeIDs holds the ids of all rows of the table edges for the job, in order. neededResults holds the
+		// ids of those for which the result of the parent is needed.
 		var edgeIDs, neededResults []int64
 		err := database.EachRow(r, func(r database.Row) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
@@ -67,7 +69,7 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (parents []store.Parent,
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
-		for _, edge := range neededResults { // read only these results, since all results together may be large
+		for _, edge := range neededResults { // read one result at a time, since all together may be large
 			if err == nil {
 				_, err = database.FirstRow(r, func(r database.Row) {
 					at, _ := slices.BinarySearch(edgeIDs, edge)

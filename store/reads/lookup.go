@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// CheckMissing returns a damage error if a job that a lookup did not find may still exist. So no answer from a
-// damaged database wrongly says that a job does not exist.
+// CheckMissing returns a damage error if a job that was not found may exist, because the database is damaged.
+// So a damaged database never makes a job appear not to exist.
 func CheckMissing(c database.Statements, id string) error {
 	if checker, is := c.(database.MissingChecker); is {
 		return checker.CheckMissingID(id, NumberOfID(id))
@@ -16,7 +16,8 @@ func CheckMissing(c database.Statements, id string) error {
 	return nil
 }
 
-// MissingJobError returns the error for a seq for which no job was found: queue.ErrNotFound, or a damage error.
+// MissingJobError returns the error for a job that was not found by its seq: queue.ErrNotFound, or a damage
+// error if the job may exist.
 func MissingJobError(c database.Statements, seq int64) error {
 	if checker, is := c.(database.MissingChecker); is {
 		if err := checker.CheckMissingNumber(seq); err != nil {
@@ -26,16 +27,15 @@ func MissingJobError(c database.Statements, seq int64) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no job with the number %d; it may have been removed", seq)
 }
 
-// HasIDCondition is the condition that finds a job by its id, with the arguments of HasIDArgs. The id of a job that
-// was enqueued without one is its number.
-// See docs/decisions/0008.
+// HasIDCondition is the SQL condition for the job with an id. HasIDArgs returns its arguments. A job that was
+// enqueued without an id has its number as its id. See docs/decisions/0008.
 const HasIDCondition = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
 	UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
 // HasIDArgs returns the arguments of HasIDCondition.
 func HasIDArgs(id string) []any { return []any{NumberOfID(id), id, id} }
 
-// NumberOfID returns the job number that an id represents, or 0 if the id is not a number.
+// NumberOfID returns the job number that is written as this id, or 0 if the id is not a number.
 func NumberOfID(id string) int64 {
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
 		return n

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// A flipped bit in a page of the jobs table or of the id index never makes a lookup report that an existing job
-// does not exist. The lookup finds the job or returns a damage error.
+// If any bit in the jobs table or the id index is wrong, a lookup of an existing job finds it or returns a
+// damage error. It never reports that the job does not exist.
 func TestDamageIsNeverNotFound(t *testing.T) {
 	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
 		dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			start := (page - 1) * sqlitedb.PageSize
 			for at := range sqlitedb.PageSize {
 				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
-				if at > 16 { // after the page header, a sample of the bytes is enough
+				if at > 16 { // behind the page header, test only some bytes
 					masks = []byte{0x11}
 				}
 				if at > 16 && at%((jobs/30)*29) != 0 {
@@ -68,8 +68,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns
-// the ids of all jobs, and the root pages of the jobs table and of the id index.
+// databaseWithIDs creates a database of jobs. The caller has chosen the id of every second job. It returns
+// the ids of all jobs, and the numbers of the root pages of the jobs table and of the id index.
 func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, rootPages map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
@@ -98,8 +98,8 @@ func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, root
 	return ids, rootPages
 }
 
-// lookUpAll looks up ids in a damaged database. It counts the lookups that find the job, and those that return
-// a damage error. Any other result fails the test.
+// lookUpAll looks up ids in a damaged database. It counts the lookups that find the job, and those that
+// return a damage error. The test fails if a lookup does anything else.
 func lookUpAll(t *testing.T, path string, ids []string, description string) (foundCount, damagedCount int) {
 	t.Helper()
 	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)
@@ -127,16 +127,15 @@ func lookUpAll(t *testing.T, path string, ids []string, description string) (fou
 	return foundCount, damagedCount
 }
 
-// The index of an intact database is never reported as damaged, after any sequence of insertions and
-// deletions.
+// An intact index is never reported as damaged, after whatever insertions and deletions.
 func TestSoundIndexIsNeverDamaged(t *testing.T) {
 	for _, size := range []int{512, 4096, 65_536} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) { checkIndexIsSound(t, size) })
 	}
 }
 
-// checkIndexIsSound changes an index with the given page size at random, and looks up ids that it does not
-// contain.
+// checkIndexIsSound makes random changes to an index with the given page size, and looks up ids that the
+// index does not contain.
 func checkIndexIsSound(t *testing.T, pageSize int) {
 	c, err := sqlitedb.Open(":memory:")
 	if err != nil {
@@ -172,7 +171,7 @@ func checkIndexIsSound(t *testing.T, pageSize int) {
 	}
 }
 
-// A job that does not exist is not found, whatever its id looks like.
+// The lookup of a job that does not exist returns ErrNotFound, whatever the id looks like.
 func TestMissingJobIsNotFound(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1,

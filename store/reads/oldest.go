@@ -8,9 +8,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// ReadOldest sets the field OldestReadySince of each queue in the list. It compares the first jobs of the queue's
-// lanes, and takes the one that has been ready the longest; the field is 0 if no lane has a ready job. ReadOldest
-// reads at most MaxScreenLanes lanes, and leaves the field 0 for the remaining queues.
+// ReadOldest sets the field OldestReadySince of each queue in the list: since when the job that has been
+// ready longest could have started, or 0 if no job is ready. It compares only the first jobs of the queue's
+// lanes, which are lists of jobs with the same demands. It reads at most MaxScreenLanes lanes in total, and
+// leaves the field 0 for the remaining queues.
 func (s *Reads) ReadOldest(ctx context.Context, queues []store.QueueState) error {
 	return s.Read(ctx, func(r *Reader) error {
 		left := MaxScreenLanes
@@ -28,7 +29,8 @@ func (s *Reads) ReadOldest(ctx context.Context, queues []store.QueueState) error
 	})
 }
 
-// readOldest sets the field OldestReadySince of a queue. It reads up to limit lanes and returns how many it read.
+// readOldest sets the field OldestReadySince of a queue. It reads at most limit lanes, and returns how many
+// it has read.
 func (r *Reader) readOldest(q *store.QueueState, limit int) (n int, err error) {
 	lanes, err := database.Rows(r, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))

@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a number
-// for a former owner, whose uid now belongs to another account. movingUIDs lists the uids that may
-// still have jobs of a former owner.
+// Owners returns by uid the name that each user had when first enqueuing a job. A former owner, whose uid now
+// belongs to another account, has a uid below 0. movingUIDs lists the uids that may still have jobs of a
+// former owner.
 func (s *Reads) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		ownerNames, movingUIDs = map[int]string{}, nil

@@ -9,25 +9,25 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// State is the part of the writer's memory that readers see, as of the writer's last commit.
+// State is a copy of those values in the engine's memory that readers need, as of the last commit.
 type State struct {
 	Order        queue.Order
 	Counts       store.Counts                   // the field DatabaseBytes is not set
 	Usage        map[int]Usage                  // counts of each user, by uid
-	Reservations map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
+	Reservations map[int64]database.Reservation // leases that are not in the rows of the jobs yet, by seq
 	// LastTurns holds the number of each user's last turn, by queue and uid. The inner maps never change.
 	LastTurns map[string]map[int]int64
 	LastEvent int64 // number of the newest event
 }
 
-// Usage holds counts of a user.
+// Usage contains what the jobs of a user use.
 type Usage struct {
 	Waiting     int64 // number of waiting jobs
 	Bytes       int64 // bytes that the user's jobs hold, including jobs in batches
 	OutputBytes int64 // the part of Bytes that outputs take
 }
 
-// Published holds the state that the writer has published. It is safe for concurrent use.
+// Published holds the state that the engine has published for readers. It is safe for concurrent use.
 type Published struct {
 	now      func() queue.Millis
 	mu       sync.Mutex
@@ -35,7 +35,7 @@ type Published struct {
 	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// Publish calls the callback, which modifies the state, while no reader reads the state.
+// Publish calls change, which modifies the state. No reader reads the state at this time.
 func (p *Published) Publish(change func(*State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Published) Publish(change func(*State)) {
 	}
 }
 
-// readState returns a part of the state. The callback must copy values that a later Publish may change.
+// readState returns a part of the state. The function read must copy values that a later Publish may change.
 func readState[T any](p *Published, read func(*State) T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func readState[T any](p *Published, read func(*State) T) T {
 // Now returns the time of the store's clock.
 func (p *Published) Now() queue.Millis { return p.now() }
 
-// Order returns the order by which ranks are computed.
+// Order returns the settings from which ranks are computed.
 func (p *Published) Order() queue.Order {
 	return readState(p, func(s *State) queue.Order { return s.Order })
 }
@@ -77,8 +77,8 @@ func (p *Published) LastEvent() (lastSeq int64, newerStored <-chan struct{}) {
 	return p.state.LastEvent, p.newEvent
 }
 
-// ReservingNode returns the node that has claimed a job which is not known to have started. It returns 0 for any
-// other job.
+// ReservingNode returns the node that has claimed a job whose attempt is not known to have started, or 0 for
+// any other job.
 func (p *Published) ReservingNode(seq int64) (node int64) {
 	return readState(p, func(s *State) int64 { return s.Reservations[seq].Node })
 }
@@ -86,7 +86,7 @@ func (p *Published) ReservingNode(seq int64) (node int64) {
 // UserBytes returns how many bytes the jobs of a user hold.
 func (p *Published) UserBytes(uid int) int64 { return p.userUsage(uid).Bytes }
 
-// UsersOverBytes lists the users whose jobs hold more than maxBytes bytes, in descending order of these bytes.
+// UsersOverBytes lists the users whose jobs hold more than maxBytes bytes, most bytes first.
 func (p *Published) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
 	list = readState(p, func(s *State) []store.UserBytes {
 		for uid, u := range s.Usage {
@@ -104,7 +104,7 @@ func (p *Published) userUsage(uid int) Usage {
 	return readState(p, func(s *State) Usage { return s.Usage[uid] })
 }
 
-// reservedFences returns the fences of leases that the jobs' rows do not contain yet, by seq.
+// reservedFences returns, by seq, the fences of the leases that are not in the rows of the jobs yet.
 func (p *Published) reservedFences() map[int64]int64 {
 	return readState(p, func(s *State) map[int64]int64 {
 		fences := make(map[int64]int64, len(s.Reservations))

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// job reads the job that the given WHERE clause selects. found is false if no job matches. reservedFences
-// holds the fences of leases that the jobs' rows do not contain yet.
+// job reads the job that a WHERE clause selects. found is false if no job matches. reservedFences holds, by
+// seq, the fences of the leases that are not in the rows of the jobs yet.
 func (r *Reader) job(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
 	j queue.Job, found bool, err error) {
 	found, err = database.FirstRow(r, func(r database.Row) {
@@ -31,8 +31,8 @@ func (r *Reader) job(reservedFences map[int64]int64, columns, whereClause string
 	return j, found, err
 }
 
-// knownJob reads a job that the same read has found before. If columns contains placeholders, args are their
-// arguments.
+// knownJob reads a job that the same read has already found. args are the arguments of placeholders in
+// columns.
 func (r *Reader) knownJob(reservedFences map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
 	j, found, err := r.job(reservedFences, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
@@ -129,8 +129,8 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 	return a, err
 }
 
-// jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
-// row. It returns an error if the job does not exist.
+// jobAttempt reads the last attempt of a job from the job's own row. found is false if the attempt has a row
+// in the table attempts instead. If the job does not exist, jobAttempt returns an error.
 func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
 	there, err := database.FirstRow(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
 		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
@@ -140,8 +140,8 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	return a, found, err
 }
 
-// maxScannedJobs limits the jobs that one page reads if no index matches the filter. The page then ends early, and
-// its Next says where the next page continues.
+// maxScannedJobs limits the jobs that are read for one page if no index matches the filter. A page that
+// reaches the limit ends early, and its field Next says where the next page continues.
 const maxScannedJobs = 10_000
 
 func checkLimit(limit int) error {
@@ -182,7 +182,8 @@ func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// withSelectedRefs calls the callback with a page of references, inside the read transaction that found them.
+// withSelectedRefs calls handlePage with a page of references to the jobs that a filter selects. Both use the
+// same read transaction.
 func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 	handlePage func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
@@ -192,8 +193,8 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 	states := f.States
 	if len(states) == 0 {
 		states = []queue.State{0}
-		// Read each state separately. For a state of unfinished jobs, the read can stop at the first job that is
-		// too old.
+		// Read the jobs of each state separately: for a state of unfinished jobs, the read can stop at the
+		// first job that is too old.
 		if f.Since > 0 {
 			states = queue.States()
 		}
@@ -206,7 +207,7 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 			}
 		}
 		slices.SortFunc(selected.Refs, func(a, b store.JobRef) int { return cmp.Compare(b.Seq, a.Seq) })
-		// If the read of one state stopped early, the page ends there for all states.
+		// If the read for one state stopped early, the page ends at that job for all states.
 		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.JobRef) bool { return ref.Seq < selected.Next })
 		if len(selected.Refs) > f.Limit {
 			selected.Refs = selected.Refs[:f.Limit]
@@ -216,8 +217,8 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 	})
 }
 
-// matcher is a prepared filter. It uses only columns that precede the settings in a row. So large jobs cost no
-// more than small ones, and jobs with damaged settings are found too.
+// matcher is a prepared filter. It reads no column that contains settings of jobs. So large jobs cost no more
+// than small ones, and jobs with damaged settings are found too.
 type matcher struct {
 	store.Filter
 	idMatches     func(id string) bool
@@ -248,8 +249,8 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
-// last job, it raises result.Next to the seq at which it stopped.
+// matchState adds the selected jobs of one state to the result; 0 means all states. If it stops before the
+// last job, it raises result.Next to the seq of the job at which it stopped.
 func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
 	from, args := `WHERE`, []any{records.BoolToInt(len(m.encodedLabels) > 0)}
 	if state != 0 {
@@ -298,8 +299,8 @@ func (m *matcher) matches(r database.Row) bool {
 	return m.hasLabels(r.View(6)) && m.idMatches(r.Text(1))
 }
 
-// hasLabels reports whether the JSON of a job's labels contains all labels of the filter. A search for their
-// bytes excludes most other jobs before any JSON is decoded.
+// hasLabels reports whether the JSON of a job's labels contains all labels of the filter. It first searches
+// the encoded labels in the JSON, so that most other jobs are excluded without decoding.
 func (m *matcher) hasLabels(raw []byte) bool {
 	if len(m.encodedLabels) == 0 {
 		return true
@@ -321,12 +322,13 @@ func (m *matcher) hasLabels(raw []byte) bool {
 	return true
 }
 
-// oldestScanLimit is the number of jobs of a state that OldestReadySince searches, in the order in which they
-// were enqueued. OldestReadySince misses the oldest ready job if this many delayed jobs were enqueued before that
-// job.
+// oldestScanLimit is how many jobs of a state OldestReadySince searches, in the order in which they were
+// enqueued. If as many delayed jobs were enqueued before the oldest ready job, OldestReadySince does not find
+// that job.
 const oldestScanLimit = 1000
 
-// OldestReadySince returns the time since which the longest-waiting ready job has waited; 0 if no job is ready.
+// OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is
+// ready.
 func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
@@ -345,10 +347,9 @@ func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err 
 	return oldest, err
 }
 
-// Events returns the events after a sequence number.
-// See docs/decisions/0019.
+// Events returns up to limit events whose number is above afterSeq, oldest first. See docs/decisions/0019.
 func (s *Reads) Events(ctx context.Context, afterSeq int64, limit int) (list []queue.Event, err error) {
-	// Leave out events after the last published one: they are committed, but the counts do not include them yet.
+	// Leave out the events after the last published one: the counts do not include them yet.
 	last, _ := s.LastEvent()
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {

@@ -1,5 +1,4 @@
-// Package reads answers questions about the stored jobs from snapshots of the database, so that no question
-// delays the writer.
+// Package reads reads the stored jobs. It reads snapshots of the database, so that reads do not delay writes.
 //
 // Start with Reads. Package store/engine embeds it.
 package reads
@@ -16,7 +15,7 @@ import (
 // readerPool is a pool of connections for reading.
 type readerPool struct {
 	openConn  func() (database.ReadConn, error)
-	closedErr error                  // error that reads return after close
+	closedErr error                  // error of reads after the pool is closed
 	slots     chan struct{}          // semaphore: one element for each connection in use
 	closed    chan struct{}          // closed by the method close
 	idleConns chan database.ReadConn // the open connections that are not in use
@@ -31,7 +30,7 @@ func newReaders(openConn func() (database.ReadConn, error), closedErr error) *re
 		closed: make(chan struct{}), idleConns: make(chan database.ReadConn, MaxReaders)}
 }
 
-// take waits for a free connection, and opens one if necessary.
+// take waits until a connection may be used, and opens one if no open one is idle.
 func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -60,12 +59,12 @@ func (r *readerPool) put(c database.ReadConn, reusable bool) {
 	if reusable {
 		r.idleConns <- c
 	} else {
-		c.Close() // ignore an error: the caller has reported why the connection is not reusable
+		c.Close() // ignore an error: the connection cannot be used any more
 	}
 	<-r.slots
 }
 
-// close closes the connections, after those in use have been returned. It must be called only once.
+// close waits until the connections in use have been returned, and closes all. It must be called only once.
 func (r *readerPool) close() (err error) {
 	close(r.closed)
 	for range MaxReaders {
@@ -78,24 +77,25 @@ func (r *readerPool) close() (err error) {
 	return err
 }
 
-// Database opens connections for reading, and decides what the errors of reads mean. Its methods are called on the
-// goroutine of a read.
+// Database opens connections for reading, and translates the errors of reads. Its methods are called on the
+// goroutine of the read.
 type Database interface {
-	// OpenReader opens a connection for reading. ConvertReadError receives its error.
+	// OpenReader opens a connection for reading. If it fails, its error is passed to ConvertReadError.
 	OpenReader() (database.ReadConn, error)
-	// ReadTimeout returns how long a read may take now, and ReadTimeoutError the error for a read that took longer.
+	// ReadTimeout returns how long a read that begins now may take, and ReadTimeoutError the error for a read
+	// that took longer.
 	ReadTimeout() time.Duration
 	ReadTimeoutError(timeLimit time.Duration) error
-	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
-	// of each read.
+	// CheckReadable is called at the end of each read. It returns an error if the read may not have seen the
+	// stored state, for example because a service has changed the files of a read-only store.
 	CheckReadable() error
-	// ConvertReadError returns the error that the caller of a failed read gets. It makes the engine fail if err says
-	// that the database is damaged.
+	// ConvertReadError returns the error that the caller of a failed read gets. If err says that the database
+	// is damaged, it makes the engine fail.
 	ConvertReadError(err error) error
 }
 
-// Reads answers questions about the stored jobs from snapshots of the database. It implements the methods of
-// store.Reader and store.Quotas that do not need the writer. It is safe for concurrent use.
+// Reads reads the stored jobs from snapshots of the database. It implements those methods of store.Reader and
+// store.Quotas that need no transaction of the engine. It is safe for concurrent use.
 type Reads struct {
 	Published
 	database Database
@@ -110,11 +110,12 @@ func New(db Database, now func() queue.Millis, closedErr error) *Reads {
 		database: db, readers: newReaders(db.OpenReader, closedErr)}
 }
 
-// StopReading closes all connections, after the reads in progress have ended. It must be called only once.
+// StopReading waits until the running reads have ended, and closes all connections. It must be called only
+// once.
 func (s *Reads) StopReading() error { return s.readers.close() }
 
-// Reader is a connection during one read. All its statements see the same state of the database. The end of ctx
-// also ends the read.
+// Reader is the connection of one read. All its statements see the same state of the database. The read ends
+// when ctx ends.
 type Reader struct {
 	database.Statements
 	ctx context.Context
@@ -133,9 +134,9 @@ func (r *Reader) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.QueryNumber(r, sql, args...)
 }
 
-// Read calls read with a connection for reading. The read has a time limit, because a long read keeps the
-// write-ahead log from being restarted. The limit does not include the wait for a free connection; that wait
-// ends with ctx at the latest.
+// Read calls read with a connection for reading. The call has a time limit, because SQLite cannot restart its
+// write-ahead log during a long read. The limit does not include the wait for a free connection, which ends
+// with ctx.
 func (s *Reads) Read(ctx context.Context, read func(*Reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)
@@ -149,8 +150,8 @@ func (s *Reads) Read(ctx context.Context, read func(*Reader) error) (err error) 
 	}
 }
 
-// readWith calls read with a connection and returns the connection to the pool. connLost reports that the
-// connection was lost before anything was read.
+// readWith calls read with a connection, and returns the connection to the pool. connLost reports that the
+// connection was lost before anything was read, so that the caller can try again with another one.
 func (s *Reads) readWith(ctx context.Context, c database.ReadConn, read func(*Reader) error) (
 	connLost bool, err error) {
 	budget := s.database.ReadTimeout()

@@ -37,13 +37,13 @@ func (s *Reads) Schedule(ctx context.Context, name string) (
 	return schedule, occurrences, err
 }
 
-// schedule reads a schedule into s, and reports whether it exists.
+// schedule reads the schedule with a name into s, and reports whether it exists.
 func (r *Reader) schedule(name string, s *store.Schedule) (found bool, err error) {
 	return database.FirstRow(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
 		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
 }
 
-// Schedules returns a page of schedules, sorted by name.
+// Schedules returns up to limit schedules whose names come after afterName, sorted by name.
 func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (list []store.Schedule, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
@@ -58,11 +58,11 @@ func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (lis
 	return list, err
 }
 
-// maxDueSchedulesRead limits how many due schedules one call reads. A call reads more than it returns, so that users
-// can take turns. See docs/decisions/0014.
+// maxDueSchedulesRead is how many due schedules one call of DueSchedules reads at most. It reads more than it
+// returns, so that users take turns. See docs/decisions/0014.
 const maxDueSchedulesRead = 10_000
 
-// DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
+// DueSchedules returns up to limit due schedules, and the time until the next one is due.
 func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 	dueSchedules []store.Schedule, untilNext time.Duration, err error,
 ) {
@@ -74,7 +74,7 @@ func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 			userTurn int // number of earlier schedules of the same user
 		}
 		var candidates []named
-		turns := map[int64]int{} // number of schedules that each user has had until now, by uid
+		turns := map[int64]int{} // number of schedules read for each user, by uid
 		add := func(r database.Row) (bool, error) {
 			candidates = append(candidates, named{r.Text(0), turns[r.Num(1)]})
 			turns[r.Num(1)]++

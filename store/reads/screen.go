@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// MaxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
-// See docs/decisions/0065.
+// MaxScreenLanes is how many lanes, lists of waiting jobs with the same demands, are searched for the jobs
+// that start next. See docs/decisions/0065.
 const MaxScreenLanes = 500
 
-// Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
-// sorted in the order of that part.
+// Screen implements store.Reader. It reads each part of the screen with an index that has the order of that
+// part.
 func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
@@ -63,7 +63,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 }
 
 // recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.
-// Among jobs with the same end time, the one with the highest number comes first.
+// Of jobs with the same end time, the one with the highest seq comes first.
 func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var argLists [][]any
 	for _, state := range states {
@@ -74,7 +74,7 @@ func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Positi
 		func(a, b rules.Position) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Seq, a.Seq)) })
 }
 
-// firstJobsOfStates returns a function that reads the oldest jobs of some states.
+// firstJobsOfStates returns a function that reads those jobs of some states that were enqueued first.
 func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var argLists [][]any
 	for _, state := range states {
@@ -85,7 +85,8 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 }
 
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
-// jobs. For each job, the statement selects a sort key, which the result contains as Rank, and the job's number.
+// jobs in the order of compare. The statement selects a sort key, which the result contains as Rank, and the
+// seq of each job.
 func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*Reader, int) (
 	[]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {

@@ -10,11 +10,11 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane whose jobs the method readyJobs reads in order. The claimed jobs of one user in one queue count
-// as an additional lane.
+// readyLane is a list of ready jobs of one queue and user: the unclaimed jobs of a lane, which have the same
+// demands, or all claimed jobs of the user.
 type readyLane struct {
 	rules.ClosedListKey            // the queue and the user
-	id                  int64      // id of the lane; 0 if jobs already contains all its jobs
+	id                  int64      // id of the lane; 0 for claimed jobs, which are all in jobs
 	jobs                []readyJob // the next jobs of the lane, at least one
 }
 
@@ -24,11 +24,11 @@ type readyJob struct {
 	priority int64
 }
 
-// readyJobsPerQuery is the number of jobs of a lane that one query reads, after the first job.
+// readyJobsPerQuery is how many jobs of a lane one query reads after the first query.
 const readyJobsPerQuery = 20
 
-// readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
-// no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
+// readyJobs returns a function that reads the ready jobs in the order in which they would start if no limit
+// held them back: first the claimed jobs, then the others. Users take turns; see store/rules/user_turns.go.
 func (s *Reads) readyJobs(reservedFences map[int64]int64) func(*Reader, int) ([]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {
 		lanes, err := r.claimedLanes(reservedFences, rows)
@@ -67,8 +67,8 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// claimedLanes returns the lanes of the claimed jobs that have not started. Of the jobs that have left their lanes,
-// it reads at most the given number.
+// claimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
+// user. Of the claimed jobs that have already left their lane in the database, it reads at most rows.
 func (r *Reader) claimedLanes(reservedFences map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns       = `queue, uid, rank, seq, priority, place`
@@ -102,9 +102,9 @@ func (r *Reader) claimedLanes(reservedFences map[int64]int64, rows int) (lanes [
 	return lanes, err
 }
 
-// readyLanes returns up to MaxScreenLanes lanes that contain unclaimed jobs, each with its first unclaimed job.
+// readyLanes returns up to MaxScreenLanes lanes with unclaimed jobs, each with its first unclaimed job.
 func (r *Reader) readyLanes(reservedFences map[int64]int64) (lanes []*readyLane, err error) {
-	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
+	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes without unclaimed jobs
 		l := &readyLane{}
 		var found bool
 		found, err = database.FirstRow(r, func(r database.Row) { l.id, l.Queue, l.UID = r.Num(0), r.Text(1), int(r.Num(2)) },
@@ -121,7 +121,8 @@ func (r *Reader) readyLanes(reservedFences map[int64]int64) (lanes []*readyLane,
 	return lanes, err
 }
 
-// readNextJobs reads the next unclaimed jobs of a lane into l.jobs. If l.jobs stays empty, there are no more.
+// readNextJobs reads the next unclaimed jobs of a lane into l.jobs. If l.jobs is then empty, the lane has no
+// further jobs.
 func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reservedFences map[int64]int64) error {
 	for end := false; !end && len(l.jobs) == 0; limit = readyJobsPerQuery {
 		n := 0
@@ -142,15 +143,15 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 	return nil
 }
 
-// turnOrder holds what decides which user has the next turn.
+// turnOrder holds the state that decides which user has the next turn.
 type turnOrder struct {
 	byArrival  bool                          // users do not take turns
 	lastTurns  map[string]map[int]int64      // number of each user's last turn, by queue and uid
-	claims     map[rules.ClosedListKey]int64 // number of each user's last claim that nextLane has counted
-	claimCount int64                         // number of claims that nextLane has counted
+	claims     map[rules.ClosedListKey]int64 // number of the last job of each user that nextLane has chosen
+	claimCount int64                         // how many jobs nextLane has chosen
 }
 
-// lastTurn returns the number of the last turn of a lane's user. Claims that nextLane has counted are later
+// lastTurn returns the number of the last turn of a lane's user. Turns that nextLane has given count as later
 // than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	if claim := t.claims[l.ClosedListKey]; claim != 0 {
@@ -159,8 +160,8 @@ func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	return t.lastTurns[l.Queue][l.UID]
 }
 
-// nextLane returns the index of the lane whose first job is next, and counts its claim. The list lanes must not
-// be empty.
+// nextLane returns the index of the lane whose first job would start next, and counts a turn of its user. The
+// list must not be empty.
 func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	before := func(i, j int) bool { return lanes[j].jobs[0].After(lanes[i].jobs[0].Position) }
 	first := 0
@@ -172,7 +173,7 @@ func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	if t.byArrival {
 		return first
 	}
-	bestOf := map[int]int{} // for each uid, the index of the user's best lane in the first lane's queue
+	bestOf := map[int]int{} // by uid, the index of the user's best lane among those of the queue of the first lane
 	for i, l := range lanes {
 		if l.Queue != lanes[first].Queue {
 			continue

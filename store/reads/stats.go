@@ -36,7 +36,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // recent periods have a finer grain
+		for fine := store.Minute; fine <= g && before > since; fine++ { // recent periods only have a finer grain
 			from := since
 			if fine < g {
 				from = max(since, aggregatedUntil[fine+1])
@@ -53,8 +53,8 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	return out, err
 }
 
-// readAllTimeStatistics reads the all-time statistics: the stored sums, and the minutes that they lack. The
-// parameter since is the start of these minutes.
+// readAllTimeStatistics reads the statistics of all time: the stored sums, and the minutes from since on,
+// which the sums do not include.
 func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*store.AttemptStatistics) error {
 	return database.EachRow(r, func(r database.Row) {
 		var statistics store.AttemptStatistics
@@ -64,8 +64,8 @@ func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*st
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
 
-// readStatistics reads, newest first, the statistics of grain g for the periods that begin in the range
-// [firstPeriod, endPeriod).
+// readStatistics reads the statistics of grain g for the periods that begin at firstPeriod or later and
+// before endPeriod, newest first.
 func (r *Reader) readStatistics(g store.Grain, firstPeriod, endPeriod queue.Millis, f store.StatsFilter,
 	out *store.Stats, queues map[string]*store.AttemptStatistics) error {
 	return database.EachRow(r, func(r database.Row) {
@@ -89,7 +89,7 @@ func (r *Reader) readStatistics(g store.Grain, firstPeriod, endPeriod queue.Mill
 		int64(g), int64(firstPeriod), int64(endPeriod), f.Queue, f.Queue)
 }
 
-// sortedByName lists statistics by queue name, with store.OtherQueues last.
+// sortedByName returns the statistics of the queues, sorted by name, with store.OtherQueues last.
 func sortedByName(queues map[string]*store.AttemptStatistics) (list []store.QueueStatistics) {
 	for name, f := range queues {
 		list = append(list, store.QueueStatistics{Queue: name, AttemptStatistics: *f})

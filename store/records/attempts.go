@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// EncodePlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER
-// PID CPU_US PEAK_RSS NODE. The other values of the attempt are in other columns of the job's row. Most jobs
-// complete without output or errors, so their attempts need no row in the table attempts. For an attempt that
-// needs such a row, EncodePlainAttempt returns "". See docs/decisions/0025.
+// EncodePlainAttempt encodes a job's last attempt for the column "ran" of the job's row: WORKER PID CPU_US
+// PEAK_RSS NODE. The other values of the attempt are in other columns of that row. Most jobs complete without
+// output or errors, so their attempts need no row in the table attempts. For an attempt that needs such a
+// row, it returns "". See docs/decisions/0025.
 func EncodePlainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StagedJob is a job in a frame, a part of a large batch that is not in the queue yet. Its encoding starts with
-// the length and the checksum of the rest. The rest contains the numbers as varints, then the id and the texts,
-// each preceded by its length.
+// StagedJob is a job in a frame. A frame holds the jobs that one request has added to a batch and that are
+// not in the queue yet. The encoding of a job starts with the length and the checksum of the rest. The rest
+// contains the numbers as varints, then the id and the texts, each preceded by its length.
 type StagedJob struct {
 	Seq   int64
 	Draft queue.Job // queue, priority, attempts, times, demands and dependencies
@@ -20,13 +20,13 @@ type StagedJob struct {
 	Texts
 }
 
-// HasChosenID reports whether the user chose the job's id. The table staged_ids has a row for such an id while the job
-// is in a frame. Other jobs need no row there: their ids are their seqs, and each frame's row stores the range of its
+// HasChosenID reports whether the user chose the job's id. Such an id has a row in the table staged_ids while
+// the job is in a frame. For other jobs the id is the seq, and the row of each frame stores the range of its
 // seqs.
 func (s *StagedJob) HasChosenID() bool { return s.ID != "" }
 
-// castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table
-// is built at its first use, so that programs that never use it start faster.
+// castagnoli returns the CRC-32 table of a polynomial for which processors have an instruction. Go builds the
+// table at its first use, so programs that do not need it start faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // Append appends the encoding of the job.
@@ -56,7 +56,8 @@ func (s *StagedJob) Append(b []byte) ([]byte, error) {
 	return slices.Insert(b, at, header[:size+crc32.Size]...), nil
 }
 
-// ReadFrame reads all readable jobs of a frame. isComplete reports whether all jobs were readable.
+// ReadFrame reads the jobs of a frame and skips damaged ones. isComplete reports whether it could read all
+// jobs.
 func ReadFrame(b []byte) (jobs []StagedJob, isComplete bool) {
 	isComplete = true
 	for len(b) > 0 {

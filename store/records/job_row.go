@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// ColumnsOf returns the columns of the table jobs to read for a ReadScope.
+// ColumnsOf returns the columns of the table jobs that a ReadScope selects.
 func ColumnsOf(scope rules.ReadScope) string {
 	return [...]string{HeadColumns, JobColumns, WholeColumns}[scope]
 }
 
 // RowArgs returns the arguments of the statement with which engine.Tx.Put writes a job's row, in the order of
-// its columns.
+// the columns.
 func RowArgs(j *rules.Job) []any {
 	var newError any // NULL keeps the stored error
 	if j.NewError != nil {
@@ -30,7 +30,7 @@ func RowArgs(j *rules.Job) []any {
 		j.WorkerID, j.HeldUnits, string(j.Reason), j.LastAttempt, newError)
 }
 
-// EncodeDemands returns demands as a job's row stores them.
+// EncodeDemands encodes demands for a job's row.
 func EncodeDemands(demands []queue.Demand) (string, error) {
 	if len(demands) == 0 {
 		return "", nil

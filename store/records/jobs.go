@@ -11,7 +11,8 @@ import (
 	"strings"
 	"time"
 
-	// This package needs half the time of encoding/json, which matters because every claimed job is decoded.
+	// This package decodes in half the time of encoding/json, which matters because every claimed job is
+	// decoded.
 	quick "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	compatible "github.com/go-json-experiment/json/v1"
@@ -22,8 +23,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// HeadColumns are the short columns of a job, in the order of readHead. JobColumns also contain the labels,
-// the error and the settings. WholeColumns also contain the input: env and stdin.
+// HeadColumns are the short columns of a job, in the order in which readHead reads them. JobColumns also
+// contain the labels, the error and the settings. WholeColumns also contain the input, which is the
+// environment and the standard input.
 const (
 	HeadColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
@@ -31,8 +33,8 @@ const (
 	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
 	stored, input_gone`
 	JobColumns = HeadColumns + `, labels, error, terms`
-	// RestrictedColumns are like JobColumns, but only jobs of the user in the placeholder have settings. The
-	// reader may not see the settings of other jobs.
+	// RestrictedColumns are like JobColumns, but only the jobs of one user, whose uid is the argument of the
+	// placeholder, have settings: the caller may not see the settings of other users.
 	RestrictedColumns = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
 	WholeColumns      = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
 		missingInput +
@@ -53,7 +55,7 @@ func ColumnCount(columns string) int {
 // headColumnCount is the number of HeadColumns.
 var headColumnCount = strings.Count(HeadColumns, ",") + 1
 
-// missingInput replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
+// missingInput is read for an input that is lost. It is not valid JSON, so reading the job fails.
 const missingInput = `{`
 
 // Indexes of some columns in HeadColumns, counted from 0.
@@ -77,13 +79,14 @@ var errDamaged = errors.New("damaged")
 // Texts holds a job's labels, settings and input, encoded as the tables jobs and inputs store them.
 type Texts struct{ Labels, Terms, Input string }
 
-// Size returns how many bytes a job with these texts and this number of dependencies counts for in its user's quota.
+// Size returns how many bytes a job with these texts and this number of dependencies adds to the usage of its
+// user.
 func (t *Texts) Size(dependencies int) int64 {
 	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// TotalSize returns how many bytes jobs made of the drafts count for in their user's quota. texts holds the encoded
-// texts of each draft.
+// TotalSize returns how many bytes the jobs made of some drafts add to the usage of their user. texts holds
+// the encoded texts of each draft.
 func TotalSize(drafts []queue.Job, texts []Texts) (n int64) {
 	for i := range texts {
 		n += texts[i].Size(len(drafts[i].DependsOn))
@@ -107,7 +110,7 @@ func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	return t, nil
 }
 
-// EncodeInput encodes env and stdin as a JSON object, or returns "" if the job has neither.
+// EncodeInput encodes env and stdin as a JSON object. If the job has neither, it returns "".
 func EncodeInput(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
@@ -125,7 +128,8 @@ type jobInput struct {
 	Stdin string   `json:"stdin,omitempty"`
 }
 
-// InlineInput returns the input as the job's row stores it. It returns nil if the input is too long for the row.
+// InlineInput returns the value for the column input of the job's row, or nil if the input is too long for
+// this row.
 func (t *Texts) InlineInput() any {
 	if len(t.Input) > MaxInlineInputBytes {
 		return nil
@@ -147,8 +151,8 @@ func readTexts(r database.Row, withInput bool, terms *queue.Execution) error {
 	return err
 }
 
-// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null, which Unmarshal would
-// accept without changing the parameter terms.
+// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null: Unmarshal
+// would accept it and leave terms unchanged.
 func decodeObject(text []byte, terms *queue.Execution) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("the stored text is not a JSON object")
@@ -156,7 +160,8 @@ func decodeObject(text []byte, terms *queue.Execution) error {
 	return quick.Unmarshal(text, terms, durationsAsNanos)
 }
 
-// durationsAsNanos decodes durations as numbers of nanoseconds, because encoding/json encodes them like that.
+// durationsAsNanos decodes durations from numbers of nanoseconds, the form in which encoding/json stores
+// them.
 var durationsAsNanos = compatible.FormatDurationAsNano(true)
 
 // readHead reads a job from a row of HeadColumns.
@@ -180,7 +185,7 @@ func readHead(r database.Row) queue.Job {
 	}
 }
 
-// readProgress decodes what PutProgress wrote. It returns nil if the text is damaged.
+// readProgress decodes the progress that PutProgress has written. It returns nil if the text is damaged.
 func readProgress(text []byte) *queue.Progress {
 	if len(text) == 0 {
 		return nil
@@ -192,8 +197,8 @@ func readProgress(text []byte) *queue.Progress {
 	return p
 }
 
-// DecodeDemands decodes what EncodeDemands wrote. If the text is damaged, it returns a demand for a lock that
-// is never free, because the job must not start without its gates.
+// DecodeDemands decodes demands that EncodeDemands has encoded. If the text is damaged, the job must not
+// start, so it returns a demand for a lock that is never free.
 func DecodeDemands(text []byte) (demands []queue.Demand) {
 	if len(text) == 0 {
 		return nil
@@ -205,7 +210,8 @@ func DecodeDemands(text []byte) (demands []queue.Demand) {
 }
 
 // ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it
-// returns an error and the job without its settings. The field Error of the job then contains the same text.
+// returns an error, and the job without its settings. The job's field Error then contains the message of this
+// error.
 func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	j := readHead(r)
 	if columns == HeadColumns {
@@ -221,8 +227,8 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// ReadRulesJob reads a job, with its slot and lane, from a row of columns that begin with HeadColumns. If the
-// settings are damaged, it sets Damaged.
+// ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that
+// begin with HeadColumns. If the settings are damaged, it sets the field Damaged.
 func ReadRulesJob(r database.Row, columns string) rules.Job {
 	j, err := ReadJob(r, columns)
 	j.Rank = r.Num(RankColumn)
@@ -232,7 +238,7 @@ func ReadRulesJob(r database.Row, columns string) rules.Job {
 	}
 }
 
-// AttemptColumns are the columns of an attempt, in the order of ReadAttempt.
+// AttemptColumns are the columns of an attempt, in the order in which ReadAttempt reads them.
 const AttemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
 

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// The stored form of env and stdin is valid JSON for any content, and empty if a job has neither.
+// The encoded env and stdin are valid JSON for any content, and "" if a job has neither.
 func TestInputIsJSON(t *testing.T) {
 	strange := "\x00\x01\x1f \"\\/<>&~\x7fäöü\u2028\U0001f600\n\r\t"
 	for _, terms := range []queue.Execution{
@@ -31,7 +31,7 @@ func TestInputIsJSON(t *testing.T) {
 	}
 }
 
-// textRow is a row of WholeColumns without labels. It holds only the settings and the input.
+// textRow is a row of WholeColumns that holds only settings and an input.
 type textRow struct {
 	database.Row
 	terms, input string

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// LaneColumns are the columns that ReadLane reads, in its order.
+// LaneColumns are the columns of a lane, in the order in which ReadLane reads them.
 const LaneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
 // LaneColumnCount is the number of LaneColumns.

@@ -19,8 +19,8 @@ const (
 	ScheduleDraftColumn  = 18 // index of the draft in ScheduleColumns
 )
 
-// ReadSchedule reads a schedule from a row. If the texts of the schedule are damaged, Damaged is true and Note
-// contains the reason. hasAllColumns is true for a row with WholeScheduleColumns.
+// ReadSchedule reads a schedule from a row. hasAllColumns is true if the row has WholeScheduleColumns. If the
+// texts of the schedule are damaged, Damaged is true, and Note contains the reason.
 func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 	n, t := r.Num, r.Text
 	s := store.Schedule{
@@ -52,14 +52,15 @@ func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 	return s
 }
 
-// storedDraft is the stored form of the draft of a schedule's jobs.
+// storedDraft is the form in which the draft of a schedule's jobs is stored.
 type storedDraft struct {
 	queue.Job
 	// ParentIDs are the ids of the jobs that the draft depends on, as the user wrote them.
 	ParentIDs []string `json:"parent_ids,omitempty"`
 }
 
-// EncodeScheduleDraft encodes the draft of a schedule's jobs. input is its env and stdin, and draft is the rest.
+// EncodeScheduleDraft encodes the draft of a schedule's jobs. input contains its env and stdin, and draft
+// everything else.
 func EncodeScheduleDraft(j queue.Job) (draft, input string, err error) {
 	input = EncodeInput(&j.Execution)
 	j.Env, j.Stdin = nil, ""

@@ -11,15 +11,15 @@ import (
 // StatisticsColumns lists the columns that ReadStatistics reads. The first one is the queue.
 const StatisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
 
-// ReadStatistics reads the statistics of a queue in a period into f.
+// ReadStatistics reads the statistics of a queue in a period from a row with StatisticsColumns.
 func ReadStatistics(r database.Row, f *store.AttemptStatistics) {
 	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.Num(1), r.Num(2), r.Num(3), r.Num(4), r.Num(5),
 		r.Num(6)
 	f.WaitTimes, f.RunTimes = store.ParseHistogram(r.View(7)), store.ParseHistogram(r.View(8))
 }
 
-// AllTime is the grain of the all-time statistics. They form a single period, which is stored with the time 0.
-// It covers all hours that have been summed up.
+// AllTime is the grain of the all-time statistics. They form a single period, stored with the time 0, and
+// contain the sums of all hours that have been summed up.
 const AllTime = store.Day + 1
 
 // AddStatistics adds f to the statistics of a queue in the map rows.
@@ -30,8 +30,8 @@ func AddStatistics(rows map[string]*store.AttemptStatistics, name string, f *sto
 	rows[name].Add(f)
 }
 
-// AllTimeName returns the name under which a row counts in the all-time statistics. The row has the column
-// "others" after StatisticsColumns.
+// AllTimeName returns the queue name under which the statistics in a row count for all time. The row has the
+// column "others" after StatisticsColumns, which is set for queues that are not listed by name.
 func AllTimeName(r database.Row) string {
 	if r.Num(9) != 0 {
 		return store.OtherQueues
@@ -42,12 +42,12 @@ func AllTimeName(r database.Row) string {
 // QueueCounts holds the stored counts of a queue.
 type QueueCounts struct {
 	Waiting       int64 `json:"w"`           // number of waiting jobs
-	UID           int   `json:"u"`           // the user who enqueued the first of the queue's current jobs
+	UID           int   `json:"u"`           // the user who created the queue, with its first job
 	RetainedJobs  int64 `json:"e,omitempty"` // number of jobs that ended while the queue had its own retention
 	RetainedBytes int64 `json:"o,omitempty"` // bytes of the outputs of RetainedJobs
 }
 
-// ParseQueueCounts parses the list in the column queues of the table meta. The keys of the result are names of queues.
+// ParseQueueCounts parses the column queues of the table meta, which holds counts by the name of the queue.
 func ParseQueueCounts(list string) (map[string]QueueCounts, error) {
 	counts := map[string]QueueCounts{}
 	for entry := range strings.FieldsSeq(list) {

@@ -5,9 +5,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit returns an error if n more waiting jobs of a user exceed a limit. totalLimit applies to the waiting
-// jobs of all users, and userLimit to those of this user; 0 means unlimited. Jobs of committed batches count
-// as waiting.
+// Admit returns an error if n more waiting jobs of a user would exceed a limit. totalLimit applies to the
+// waiting jobs of all users, and userLimit to those of this user. 0 means unlimited. Jobs of committed
+// batches count as waiting.
 func Admit(c Counters, uid int, n, totalLimit, userLimit int64) error {
 	if err := AdmitAll(c, n, totalLimit); err != nil {
 		return err
@@ -15,7 +15,7 @@ func Admit(c Counters, uid int, n, totalLimit, userLimit int64) error {
 	return AdmitUser(c, uid, n, userLimit)
 }
 
-// AdmitAll checks only the limit for all users; see Admit.
+// AdmitAll checks only the limit for all users together; see Admit.
 func AdmitAll(c Counters, n, limit int64) error {
 	if waiting := c.Counts().Waiting; limit > 0 && waiting+n > limit {
 		return queue.Errorf(queue.CodeQueueFull,
@@ -24,7 +24,8 @@ func AdmitAll(c Counters, n, limit int64) error {
 	return nil
 }
 
-// AdmitUser checks only the limit for one user; see Admit. Jobs of staged batches count toward this limit.
+// AdmitUser checks only the limit for one user; see Admit. For this limit, jobs of uncommitted batches count
+// as waiting too.
 func AdmitUser(c Counters, uid int, n, limit int64) error {
 	if limit <= 0 {
 		return nil
@@ -37,8 +38,8 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	return nil
 }
 
-// AdmitBytes returns an error if the additional bytes would raise the bytes of a user's jobs above maxBytes. A
-// maxBytes of 0 means unlimited.
+// AdmitBytes returns an error if a user's jobs would hold more than maxBytes bytes after addedBytes are
+// added. 0 means unlimited.
 func AdmitBytes(c Counters, uid int, addedBytes, maxBytes int64) error {
 	if used := c.UserCounts(uid).Bytes; maxBytes > 0 && addedBytes > 0 && used+addedBytes > maxBytes {
 		return store.NewQuotaError(used, maxBytes, addedBytes)
@@ -46,8 +47,8 @@ func AdmitBytes(c Counters, uid int, addedBytes, maxBytes int64) error {
 	return nil
 }
 
-// AdmitQueues returns an error if new jobs exceed a queue's limit on waiting jobs. newJobs maps each queue to
-// the number of its new jobs.
+// AdmitQueues returns an error if new jobs would exceed a queue's limit on waiting jobs. newJobs holds the
+// number of new jobs by queue.
 func AdmitQueues(queues Queues, newJobs map[string]int64) error {
 	for name, n := range newJobs {
 		if q := queues.Queue(name); q.MaxWaiting > 0 && q.Waiting+n > q.MaxWaiting {

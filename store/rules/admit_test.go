@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each limit on waiting jobs admits exactly as many jobs as it says. Leased jobs count as waiting until they start.
+// A limit on waiting jobs admits exactly as many jobs as it says. Leased jobs count as waiting until they
+// start.
 func TestLimitsOnWaitingJobs(t *testing.T) {
 	waiting := func() *fixture { // three waiting jobs: two of userA in queue a, one of userB; one more job has started
 		f := newFixture(t)
@@ -43,7 +44,7 @@ func TestLimitsOnWaitingJobs(t *testing.T) {
 	}
 }
 
-// A limit of 0 admits any number.
+// A limit of 0 admits any number of jobs.
 func TestZeroMeansUnlimited(t *testing.T) {
 	f := newFixture(t)
 	if err := Admit(fakeCounters{f.fakeData}, userA, 1_000_000, 0, 0); err != nil {
@@ -54,8 +55,8 @@ func TestZeroMeansUnlimited(t *testing.T) {
 	}
 }
 
-// A retried job must fit within the limits like a new job. A released job need not, because it already counts
-// as waiting.
+// A retried job must fit within the limits, like a new job. A released job may exceed them, because it has
+// counted as waiting before.
 func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "dead"})

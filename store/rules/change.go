@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// readScopeFor returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they
-// also work for a large or a damaged job.
+// readScopeFor returns which part of a job is read for a verb. Cancel, remove and hold read little, so that
+// they work for large and damaged jobs too.
 func readScopeFor(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
@@ -50,7 +50,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		r.Move(&j, to, event, detail)
 		return r.err
 	case queue.VerbRelease:
-		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for its backoff delay
+		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for the end of its retry delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.WriteScope = *c.Timeout, WriteTerms
@@ -58,7 +58,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes = 0, 0, 0, 0
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
-		// A retried job sets the limits of its locks and rates again, like a new job.
+		// A retried job sets the limits of the locks and rates that it names, like a new job.
 		r.applyDeclaredLimits(&j)
 	case queue.VerbEdit:
 		if err := r.edit(&j, &c); err != nil {
@@ -71,10 +71,10 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	return r.err
 }
 
-// adjustForDependencies returns the state that a job gets if a change requests the given one. A job with an
-// undecided dependency gets the state Blocked. If Blocked is requested for a job without an undecided
-// dependency, the job gets the state Pending. An ended job that cannot change to Blocked does not wait for
-// parents that run again.
+// adjustForDependencies returns the state that a job gets if a change requests requestedState. A job with an
+// undecided dependency gets Blocked instead of a runnable state, and a job without one gets Pending instead
+// of Blocked. This does not apply to an ended job that cannot change to Blocked: it does not wait for parents
+// that run again.
 func (r *Rules) adjustForDependencies(j *Job, requestedState queue.State) queue.State {
 	runnable, mayWait := requestedState.Runnable() || requestedState == queue.Blocked,
 		j.State.CanChangeTo(queue.Blocked) || !j.State.Ended()
@@ -93,9 +93,9 @@ func (r *Rules) adjustForDependencies(j *Job, requestedState queue.State) queue.
 	return requestedState
 }
 
-// revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has the
-// unique key. If c.KeepDependants is false, it also adds a note; see ParentChange. The note makes the
-// dependants that were cancelled because of this job wait for it again.
+// revive prepares an ended job to wait for another start. It returns an error if a limit is reached, or if
+// another job has the unique key. Unless c.KeepDependants is true, it also adds a ParentChange. Dependants
+// that were cancelled because of this job then wait for it.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingPerUser); err != nil {
 		return err
@@ -115,8 +115,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return nil
 }
 
-// restartWait resets the waiting time of a job, as if the job were enqueued at the given time. It leaves the
-// job at least one more attempt.
+// restartWait resets the waiting time of a job, as if the job were enqueued at dueAt. It leaves the job at
+// least one attempt.
 func (r *Rules) restartWait(j *Job, dueAt queue.Millis) {
 	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = dueAt, dueAt, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
@@ -143,8 +143,8 @@ func (r *Rules) checkEdit(old, j *Job) error {
 	return nil
 }
 
-// edit applies a user's changes to a waiting job. If its start time has not changed, the job keeps the waiting
-// time that it has accumulated.
+// edit applies a user's changes to a waiting job. If its start time does not change, the job keeps the ageing
+// points that it has gained by waiting.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	old := *j
 	sizeBefore, err := r.tx.StoredSize(&old.Job)
@@ -185,11 +185,11 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if demandsChanged {
 		r.recordErr(r.tx.AdjustNamingCounts(&old, -1))
 	}
-	if old.Slot == Ready { // the edit may move the job to another lane
+	if old.Slot == Ready { // the edit may change the job's lane
 		r.leaveLane(&old)
 		j.Slot = NotQueued
 	}
-	// The edit can change the limits of locks and rates only if it has changed the demands.
+	// Set the limits of locks and rates only if the edit has changed the demands.
 	if demandsChanged {
 		r.applyDeclaredLimits(j)
 		r.recordErr(r.tx.AdjustNamingCounts(j, 1))

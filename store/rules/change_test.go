@@ -16,7 +16,7 @@ func (f *fixture) edit(id string, edit func(*queue.Job)) error {
 	return f.runTx(func(r *Rules) error { return r.Change(seq, c) })
 }
 
-// An edit that changes the queue or the demands of a job moves the job to another lane.
+// A job whose queue or demands are edited is moved to the lane of its new queue and demands.
 func TestEditMovesJobToItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"))
@@ -38,7 +38,7 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 	f.wantClaim(9, "1 2")
 }
 
-// An edit that does not change a job's start time keeps the job's waiting time.
+// A job whose start time is not edited keeps its waiting time.
 func TestEditKeepsWaitingTime(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
@@ -55,7 +55,7 @@ func TestEditKeepsWaitingTime(t *testing.T) {
 	f.wantClaim(2, "1")
 }
 
-// An edit must not exceed a limit, and must not take a unique key that another job has.
+// An edit is rejected if it exceeds a limit or uses the unique key of another job.
 func TestEditIsChecked(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*queue.Job)
@@ -111,7 +111,7 @@ func TestReleaseEndsRetryDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 }
 
-// A change of a job that cannot be read is rejected.
+// A change of a job whose row is damaged is rejected.
 func TestDamagedJobIsNotChanged(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -122,7 +122,7 @@ func TestDamagedJobIsNotChanged(t *testing.T) {
 	}
 }
 
-// A change that lists the states in which it applies does nothing in other states.
+// A change with a list of states does nothing if the job is in another state.
 func TestChangeAppliesInListedStates(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})

@@ -7,40 +7,40 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Queue is the state of a queue.
+// Queue is the state of a queue that the rules need to choose the next job.
 type Queue struct {
 	Name string
 	// Weight is the queue's share of all starts, relative to the weights of the other queues.
 	Weight int
 	// Room is how many more jobs of the queue may be leased. It is 0 while the queue is paused.
 	Room int
-	Head Position // the best position among the heads of the queue's open lanes
-	// NextTurn is the number of the queue's next turn while queues have different weights. The queue with the
-	// lowest number is served first.
+	Head Position // the best Head of the queue's open lanes
+	// NextTurn decides, while queues have different weights, which queue is next: the one with the lowest
+	// number.
 	NextTurn int64
 
 	Waiting         int64 // number of waiting jobs
 	MaxWaiting      int64 // limit of Waiting; 0 means unlimited
-	HasOwnRetention bool  // the queue has its own retention instead of the general one
+	HasOwnRetention bool  // the queue has its own settings of how long ended jobs are kept
 }
 
-// claimer chooses jobs and leases them. It also opens and closes lanes.
+// claimer chooses jobs and leases them. It also opens lanes that may have a job to start, and closes others.
 type claimer struct {
 	*laneKeeper
 	jobs  Jobs
 	turns UserTurns
 
-	contenders []contender // used by pickLane, which reuses the memory
-	// turnSteps counts the lanes that the current claim has checked to decide which user has the next turn, and
-	// the jobs that it has leased.
+	contenders []contender // memory that pickLane reuses
+	// turnSteps counts the lanes that the current claim has checked in order to decide which user is next,
+	// and the jobs that it has leased.
 	turnSteps int
-	// ClaimedBytes is the size of the jobs that claims in this transaction have read, in bytes.
+	// ClaimedBytes is the size in bytes of the jobs that this transaction has read in order to claim them.
 	ClaimedBytes int
 }
 
-// Claim leases the best jobs for which all gates have room, in the order of their ranks. It stops at the
-// wanted number of jobs, or when their size reaches MaxClaimBytes. If it leases none and hasMore is true, the
-// caller continues the claim in another transaction.
+// Claim leases up to wantedJobs jobs that may start, in the order of their ranks. It stops when their size
+// reaches MaxClaimBytes. If it leases none and hasMore is true, the caller must continue the claim in another
+// transaction.
 func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
@@ -52,7 +52,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 			return nil, false, c.err
 		}
 		if q == nil {
-			hasMore = c.rechecks.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
+			hasMore = c.rechecks.DirtyGateCount() > 0 // the check of these gates may open a lane
 			break
 		}
 		if hasMore = c.claimSteps >= MaxSteps; hasMore {
@@ -82,7 +82,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 		c.setHead(l, scan.NextPosition, closedBy)
 		countBefore := len(jobs)
 		jobs = c.leaseFound(jobs, &scan, q)
-		if len(jobs)-countBefore == n { // the claim has taken all the room, so a gate is full now
+		if len(jobs)-countBefore == n { // all units of a gate are now in use
 			c.markResourcesDirty()
 		}
 	}
@@ -90,7 +90,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 	return jobs, (hasMore || bytes >= MaxClaimBytes) && len(jobs) == 0, c.err
 }
 
-// leaseFound leases the jobs that ScanLane has found, except expired ones, which it cancels.
+// leaseFound leases the jobs that ScanLane has found. It cancels those that have expired.
 func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue.Job {
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {
@@ -112,10 +112,9 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue
 	return jobs
 }
 
-// chooseQueue returns the queue that has the next turn, and a scan of its best open lane. From the position
-// scan.StopAt on, a job of another lane or queue goes first. While all queues have the same weight, the queue
-// whose first job has the best rank is chosen. While weights differ, stride scheduling chooses the queue for
-// each job.
+// chooseQueue returns the queue that is next, and a scan of its best open lane. The scan ends at scan.StopAt,
+// the position from which a job of another lane or queue goes first. While all queues have the same weight,
+// the queue with the best-ranked job is next. Otherwise, stride scheduling chooses the queue for each job.
 func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	weighted := c.queues.WeightsDiffer()
 	nextHead := EndPosition
@@ -146,16 +145,16 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	return q, scan
 }
 
-// queueTurn returns the number of the queue's next turn. The number is at least that of the turn that was
-// served last, so a queue does not save up turns while it has no job to start.
+// queueTurn returns the number of the queue's next turn. It is at least that of the turn that was served
+// last: so a queue without a job to start does not save up turns.
 func (c *claimer) queueTurn(q *Queue) int64 { return max(q.NextTurn, c.queues.LastServedTurn()) }
 
-// stride is the number that each started job adds to the turn of a queue of weight 1. For a queue of weight w,
-// each job adds stride/w. For weights from 1 to 1000, the rounding error of the division is negligible.
+// stride is added to the next turn of a queue of weight 1 for each started job. With weight w, a job adds
+// stride/w. For weights from 1 to 1000, the rounding error of this division is negligible.
 const stride = 1 << 30
 
-// advanceTurn raises the number of the queue's next turn after one of its jobs was leased (Waldspurger and
-// Weihl, Stride Scheduling, 1995).
+// advanceTurn raises the number of the queue's next turn, because one of its jobs was leased. See Waldspurger
+// and Weihl, Stride Scheduling, 1995.
 func (c *claimer) advanceTurn(q *Queue) {
 	if c.queues.WeightsDiffer() {
 		turn := c.queueTurn(q)
@@ -163,8 +162,8 @@ func (c *claimer) advanceTurn(q *Queue) {
 	}
 }
 
-// limitScan lowers scan.StopAt to the best head among the lanes that the gates of scan.Lane have closed. From
-// that position on, the job of the closed lane ranks first, and its gates may have room again.
+// limitScan lowers scan.StopAt to the best head of those lanes that are closed by a gate of scan.Lane. From
+// that position on, a job of the closed lane ranks first, and the gate may have room for it again.
 func (c *claimer) limitScan(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
@@ -197,9 +196,8 @@ func (c *claimer) limitScan(scan *LaneScan) {
 	}
 }
 
-// leaseJob leases a job. It writes the job's row only if the job takes units of resources, because the row
-// stores the numbers of these units.
-// See docs/decisions/0003.
+// leaseJob leases a job. It writes the row of the job only if the job takes units of resources, because their
+// numbers are stored in the row. Other leases are stored in a list; see docs/decisions/0003.
 func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	j.Fence += c.leases.FenceStep()
 	j.Node = c.settings.Node().ID
@@ -215,7 +213,7 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	c.leases.PutLease(lease)
-	if len(l.Needs) > 0 { // the job has taken room at gates that other lanes need too
+	if len(l.Needs) > 0 { // other lanes may need the gates at which the job has taken room
 		clear(c.skippedPriorities)
 	}
 	if j.HeldUnits != "" {

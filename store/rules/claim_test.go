@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each setting of the order decides which of two jobs a claim takes first. The second job is enqueued ten
+// Each setting of the order decides which of two jobs is claimed first. The second job is enqueued ten
 // seconds after the first one and has a higher priority.
 func TestClaimOrder(t *testing.T) {
 	byPoints := queue.Order{Scheduling: queue.ByAging, AgingInterval: time.Second}
@@ -43,7 +43,7 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// A claim takes the best jobs of all lanes, not the lanes one after another.
+// A claim takes jobs in the order of their ranks, even if they are in different lanes.
 func TestClaimMergesLanesByRank(t *testing.T) {
 	f := newFixture(t)
 	for i := range 6 {
@@ -64,7 +64,7 @@ func TestClaimTakesOnlyReadyJobs(t *testing.T) {
 	f.wantClaim(4, "later")
 }
 
-// A job that waits for its start time gains no points until that time.
+// A job with a start time in the future gains no ageing points before that time.
 func TestAgeingStartsWhenJobIsDue(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "delayed", Delay: time.Minute})
@@ -74,7 +74,7 @@ func TestAgeingStartsWhenJobIsDue(t *testing.T) {
 	f.wantClaim(2, "later but runnable delayed")
 }
 
-// A claim writes neither the state nor the row of a job. Only the lease shows that the job is taken.
+// A claim does not write a job's state or row. Only the lease shows that the job is claimed.
 func TestClaimDoesNotChangeJob(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -87,7 +87,7 @@ func TestClaimDoesNotChangeJob(t *testing.T) {
 	f.wantClaim(1, "")
 }
 
-// Every claim of a job raises its fence, even after the lease was given back.
+// Every claim of a job raises its fence, even if the previous lease was returned before the job started.
 func TestClaimRaisesFence(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -103,7 +103,7 @@ func TestClaimRaisesFence(t *testing.T) {
 	}
 }
 
-// A claim ends when it has read MaxClaimBytes bytes of jobs.
+// A claim takes no more jobs when it has read MaxClaimBytes bytes of jobs.
 func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
 	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}
@@ -114,8 +114,8 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f.wantClaim(3, "3")
 }
 
-// A claim that has used up its steps leases nothing and asks its caller to continue it. Each transaction takes
-// at most MaxSteps steps.
+// A transaction takes at most MaxSteps steps. A claim that has used them up without a job asks its caller to
+// continue the claim in another transaction.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxSteps / 2 {
@@ -133,7 +133,7 @@ func TestClaimIsLimitedInSteps(t *testing.T) {
 	f.wantClaim(1, "next")
 }
 
-// While all queues have the same weight, the queue with the best job goes first.
+// While all queues have the same weight, the best-ranked job of all queues starts first.
 func TestQueuesOfEqualWeightAreServedByRank(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a1", Queue: "a"}, queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "a2", Queue: "a"})
@@ -155,7 +155,7 @@ func TestQueuesShareStartsByWeight(t *testing.T) {
 	}
 }
 
-// A queue that had no job to start has not saved up turns.
+// A queue gets no additional turns for the time in which it had no job to start.
 func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
 	f := newFixture(t)
 	f.queueRules["a"] = store.QueueRule{Weight: 2}
@@ -189,7 +189,7 @@ func TestQueueConcurrency(t *testing.T) {
 	f.wantClaim(9, "a3")
 }
 
-// A simulation returns the jobs that several claims, one after another, would take.
+// A simulation returns the same jobs as several claims, one after another.
 func TestSimulationFollowsClaims(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"), queue.Job{ID: "3"})

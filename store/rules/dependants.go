@@ -8,8 +8,7 @@ import (
 )
 
 // Edge is an undecided dependency: the job Child waits for a parent. When the parent ends or is removed, the
-// edge is decided: it is then satisfied or broken.
-// See docs/decisions/0020.
+// edge is decided, which means that its status is then satisfied or broken. See docs/decisions/0020.
 type Edge struct {
 	ID        int64
 	Child     int64
@@ -17,9 +16,9 @@ type Edge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// ParentChange is a note about what happened to a parent. If State is 0, the parent was removed. If it is Rerun,
-// the parent runs again. Otherwise, the parent has ended in State. The note applies to the parent's edges with
-// ids up to LastEdgeID. They will be decided or, for Rerun, reopened.
+// ParentChange records that a parent has ended in State, was removed (State 0), or runs again (Rerun). It
+// applies to the parent's edges with ids up to LastEdgeID, which must still be decided or, for Rerun, made
+// undecided. In this package, a ParentChange is called a note.
 type ParentChange struct {
 	ID         int64
 	Parent     int64
@@ -27,18 +26,18 @@ type ParentChange struct {
 	LastEdgeID int64
 }
 
-// Rerun is the value of ParentChange.State for a parent that is to run again. Dependants that were cancelled
-// because of the parent wait for it again.
+// Rerun is the value of ParentChange.State for a parent that runs again. Dependants that were cancelled
+// because of the parent wait for it a second time.
 const Rerun = ^queue.State(0)
 
-// MaxParentChanges limits the notes about one parent until its edges are decided. Without the limit, a user who
-// ends and retries a job again and again could add any number of notes.
+// MaxParentChanges is how many notes one parent may have before its edges are decided. Otherwise a user who
+// retries a job many times could store any number of notes.
 const MaxParentChanges = 8
 
-// addParentChange adds a note for a job's dependants; see ParentChange.State. If neither this note nor the newest
-// earlier one has the state Rerun, this note applies only to edges that were added after the earlier one. If state
-// is Rerun and the parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the
-// notes that are newer than the last Rerun note, and extends that note to all current edges.
+// addParentChange adds a note for the dependants of a job; see ParentChange. Unless this note or the previous
+// one is a Rerun, the note applies only to edges added after the previous one, which decides the others. If a
+// Rerun would exceed MaxParentChanges, the last Rerun note is extended to all current edges instead, and the
+// notes after it are deleted.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
 	if !r.tx.HasEdges() {
 		return
@@ -58,11 +57,12 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 }
 
 // maxEdgesPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
-// dependants were decided, other commits waited 20 ms with a limit of 250, and 8 ms with a limit of 50.
+// dependants were decided, other commits waited 8 ms with this limit, and 20 ms with a limit of 250.
 const maxEdgesPerTx = 50
 
-// DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
-// that run again. It reports whether there are more such edges, which the next call of Promote decides.
+// DecideDependants decides a limited number of edges of parents that have ended, and makes edges of parents
+// that run again undecided. hasMore reports whether there are more such edges, which the next call of Promote
+// handles.
 func (r *Rules) DecideDependants() (hasMore bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()
@@ -82,7 +82,7 @@ func (r *Rules) DecideDependants() (hasMore bool, err error) {
 		}
 		if len(edges) < remaining {
 			r.recordErr(r.tx.DeleteParentChange(e.ID))
-		} else { // the parent has many edges, so the user's other parents go first
+		} else { // the parent has many edges, so let other parents of the user go first
 			r.recordErr(r.tx.PostponeParentChanges(e.Parent))
 		}
 		remaining -= max(1, len(edges))
@@ -91,8 +91,8 @@ func (r *Rules) DecideDependants() (hasMore bool, err error) {
 	return true, r.err
 }
 
-// updateEdge decides an edge, or reopens it if the parent runs again. Then it releases, cancels, holds or
-// blocks the child, as the edge's new status requires.
+// updateEdge decides an edge or, if the parent runs again, makes it undecided. The child then gets the state
+// that the new status of the edge requires.
 func (r *Rules) updateEdge(e *Edge, parentState queue.State) {
 	status := store.Satisfied
 	switch {
@@ -116,7 +116,7 @@ func (r *Rules) updateEdge(e *Edge, parentState queue.State) {
 	}
 }
 
-// releaseChild makes a child pending if it has no undecided edge left. A held child stays held.
+// releaseChild makes a blocked child pending if all its edges are decided. A held child stays held.
 func (r *Rules) releaseChild(j *Job) {
 	if j.State == queue.Held {
 		return
@@ -129,9 +129,9 @@ func (r *Rules) releaseChild(j *Job) {
 	r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 
-// reopenChild makes a child wait again for a parent that runs again. A cancelled child waits again only if this
-// parent was the sole reason for the cancellation. In addition, the child must still have its input, and no
-// other job may have taken its unique key.
+// reopenChild makes a child wait for a parent that runs again. It does this for a cancelled child only if
+// this parent was the only reason for the cancellation, the child's input is still stored, and no other job
+// has the child's unique key.
 func (r *Rules) reopenChild(j *Job) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return
@@ -148,8 +148,8 @@ func (r *Rules) reopenChild(j *Job) {
 	r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
-// applyDependencyFailure cancels or holds a job after a parent ended in a state that the job's dependency does
-// not accept. onFailure is the job's setting for this case.
+// applyDependencyFailure cancels or holds a job because one of its dependencies is broken. onFailure is the
+// job's setting for this case.
 func (r *Rules) applyDependencyFailure(j *Job, onFailure queue.OnDependencyFailure) {
 	switch {
 	case onFailure == queue.DependencyFailureCancel:

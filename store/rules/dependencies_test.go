@@ -13,16 +13,16 @@ func draftAfter(id, parent string, condition queue.DependencyCondition) queue.Jo
 	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: condition}}}
 }
 
-// parentEnds are the ways in which a test lets a parent end.
+// parentEnds are the ways in which a parent can end in these tests.
 var parentEnds = map[string]func(*fixture){
 	"completed": func(f *fixture) { f.claimAndEnd("parent", queue.Completed) },
 	"dead":      func(f *fixture) { f.claimAndEnd("parent", queue.Dead) },
 	"cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "parent") },
 	"removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "parent") },
-	"failed":    func(f *fixture) { f.claimAndEnd("parent", queue.Failed) }, // the parent is retried, so it has not ended
+	"failed":    func(f *fixture) { f.claimAndEnd("parent", queue.Failed) }, // will be retried, so it has not ended
 }
 
-// The end of a parent decides what happens to its dependant.
+// The end of a parent decides whether its dependant runs, is held or is cancelled.
 func TestEndOfParentDecidesDependant(t *testing.T) {
 	cases := []struct {
 		how  queue.DependencyCondition
@@ -66,8 +66,8 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 	}
 }
 
-// A job that is enqueued after its parent has ended gets its state immediately, as if it had waited for the
-// parent.
+// A job that is enqueued after its parent has ended immediately gets the state that it would have after
+// waiting.
 func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	cases := map[string]struct {
 		how  queue.DependencyCondition
@@ -94,7 +94,7 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	}
 }
 
-// A job with several parents waits for the last of them, and one broken dependency is enough to cancel it.
+// A job with several parents waits for all of them. One broken dependency is enough to cancel it.
 func TestDependantWaitsForAllParents(t *testing.T) {
 	f := newFixture(t)
 	both := draftAfter("child", "p1", queue.ParentCompleted)
@@ -110,7 +110,7 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 	f.wantStates("child other", "cancelled cancelled")
 }
 
-// When a dependant is cancelled, the jobs that depend on its success are also cancelled.
+// If a dependant is cancelled, the jobs that depend on its success are cancelled too.
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a"})
@@ -124,8 +124,8 @@ func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	}
 }
 
-// A satisfied dependency does not release a job that a user holds. When the user releases the job, it runs, or
-// waits for parents that have not ended.
+// If a user has held a job, its satisfied dependencies do not release it. When the user releases it, it runs,
+// or waits for parents that have not ended.
 func TestHeldDependantIsNotReleased(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
@@ -149,7 +149,7 @@ func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 	f.wantStates("child", "cancelled")
 }
 
-// A job that is held because of a broken dependency runs once a user releases it.
+// A job that is held because of a broken dependency runs when a user releases it.
 func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	child := draftAfter("child", "parent", queue.ParentCompleted)
@@ -161,7 +161,7 @@ func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f.wantClaim(1, "child")
 }
 
-// When a parent is retried, the dependants that were cancelled because of it wait for it again.
+// When a parent is retried, dependants that were cancelled because of it wait for it.
 func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})
@@ -176,8 +176,8 @@ func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f.claimAndEnd("grandchild", queue.Completed)
 }
 
-// When a parent is retried, a cancelled dependant waits again, except if the retry is for the parent alone, a user
-// cancelled the dependant, its input is gone, or another job has its unique key.
+// A cancelled dependant does not wait for a retried parent if the user retries the parent alone, if a user
+// has cancelled the dependant, if its input was removed, or if another job has its unique key.
 func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	cases := map[string]struct {
 		prepare func(*fixture) // runs before the parent is retried
@@ -218,7 +218,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	}
 }
 
-// When a parent is retried, a cancelled dependant waits again only if no other dependency of it is broken.
+// A cancelled dependant waits for a retried parent only if none of its other dependencies is broken.
 func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
 	child := draftAfter("child", "p1", queue.ParentCompleted)
@@ -233,8 +233,7 @@ func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f.wantStates("child", "blocked")
 }
 
-// When a parent ends, one transaction releases at most maxEdgesPerTx of its dependants. Later transactions
-// release the rest.
+// After the end of a parent, each transaction releases at most maxEdgesPerTx dependants.
 func TestDependantsAreDecidedInSteps(t *testing.T) {
 	countPending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {
@@ -263,7 +262,7 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 	}
 }
 
-// A user who ends and retries a parent again and again cannot store more than MaxParentChanges notes about it.
+// However often a user ends and retries a parent, no more than MaxParentChanges notes about it are stored.
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})
@@ -282,7 +281,7 @@ func TestNotesAboutParentAreLimited(t *testing.T) {
 	}
 }
 
-// A request is rejected if one of its jobs can never run.
+// A request is rejected if the dependencies of one of its jobs can never be satisfied.
 func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 	draft := func(id string, parents ...string) queue.Job {
 		j := queue.Job{ID: id}
@@ -324,7 +323,7 @@ func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
 	f.wantStates("child", "pending")
 }
 
-// An edit replaces the parents of a job, but cannot make it wait for itself.
+// An edit can replace the parents of a job, but cannot make the job wait for itself.
 func TestEditedParents(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a"})

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Exchange records what a worker pool reports about its leases, then claims more jobs.
+// Exchange records what a worker pool reports about its leases, and then claims the jobs that the pool wants.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	reportStale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
 	for i := range t.Starts {
@@ -47,8 +47,8 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	return g, r.err
 }
 
-// currentLease returns the stored lease of a job. It returns nil if l is stale: that lease has ended, or the
-// job now has a newer fence.
+// currentLease returns the stored lease that l names. It returns nil if l is stale: if the lease has ended,
+// or if the job has been leased again with a higher fence.
 func (r *Rules) currentLease(l queue.Lease) *Lease {
 	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
@@ -101,8 +101,8 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 	r.recordErr(r.tx.PutProgress(j))
 }
 
-// settle records how a lease ended, or calls reportStale if the lease is stale. maxBytes limits the bytes that the
-// job's user may hold; 0 means unlimited.
+// settle records how a lease has ended. For a stale lease, it calls reportStale instead. maxBytes limits the
+// bytes that the job's user may hold; 0 means unlimited.
 func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
 	l := r.currentLease(e.Lease)
 	if l == nil {
@@ -111,7 +111,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	}
 	if e.Decision.RecordsAttempt {
 		e = r.makeRoomForAttempt(e, &l.Job, maxBytes)
-		// Read the lease again, because making room may have removed output or a record of earlier attempts.
+		// Making room may have removed outputs or a record of earlier attempts, so read the lease again.
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
@@ -122,7 +122,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	if d.State.Runnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
-	// If no attempt ran, the job keeps the values of its last attempt.
+	// If no attempt ran, the job keeps the results of its last attempt.
 	if !d.RecordsAttempt {
 		j.Shortages += boolToInt(d.CountsShortage)
 		if d.Error != "" {
@@ -142,7 +142,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	}
 	took := elapsed(a.StartedAt, a.EndedAt)
 	r.tx.AddMeasurement(Measurement{Queue: j.Queue, EndState: d.State, Duration: took, Fingerprint: e.Fingerprint})
-	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
+	// Without progress in the settlement, the job keeps the progress that the running attempt has reported.
 	if e.Progress != nil || !l.Running {
 		r.putProgress(j, e.Progress)
 	}
@@ -153,7 +153,8 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 	r.disownAfterLease(j)
 }
 
-// clearRunningFields resets the fields of a job that describe its running attempt.
+// clearRunningFields resets the fields of a job that describe a running attempt, and sets the reason for its
+// state.
 func clearRunningFields(j *Job, e *store.Settlement) {
 	j.Reason, j.WorkerID, j.PID = e.Decision.Reason, "", 0
 }
@@ -171,9 +172,9 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// PredictRow returns the row that a job will have after the end of an attempt was recorded. It returns nil if
-// the row cannot be predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited.
-// PredictRow changes nothing.
+// PredictRow returns the row that a job will have when the end of its attempt is recorded, so that the row
+// can be written early. It returns nil if the row cannot be predicted. maxBytes limits the bytes that the
+// job's user may hold; 0 means unlimited. PredictRow changes nothing.
 func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)
 	if l == nil || !e.Decision.RecordsAttempt || !e.Decision.State.Ended() {
@@ -181,7 +182,7 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	}
 	added := store.OutputSize(&e.Attempt) + store.AttemptRecordSize(e, l.Job.StartedAttempts)
 	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).Bytes+added > maxBytes {
-		return nil // the row cannot be predicted, because the removal of old outputs may change it
+		return nil // the removal of old outputs may change the row
 	}
 	j := l.Job
 	clearRunningFields(&j, e)
@@ -191,14 +192,14 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	return &j
 }
 
-// measureStart adds the start of a leased job to the statistics. The recorded wait is the time since the job
-// was due and ready.
+// measureStart adds the start of a leased job to the statistics, with the time that the job has waited since
+// it was due and not blocked.
 func (r *Rules) measureStart(l *Lease, startedAt queue.Millis) {
 	j := &l.Job
 	r.tx.AddMeasurement(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.AgingSince), startedAt)})
 }
 
-// elapsed returns the time between two points in time. It is 0 if the clock was set back in between.
+// elapsed returns the time from start to end, or 0 if the clock was set back in between.
 func elapsed(start, end queue.Millis) time.Duration {
 	return max(0, time.Duration(end-start)*time.Millisecond)
 }
@@ -223,8 +224,8 @@ func (r *Rules) Pause(p store.Pause) error {
 	return r.err
 }
 
-// release ends a lease whose attempt never started, and returns the job to the queue. The job keeps the fence
-// of the lease, so that no later claim gets the same fence.
+// release ends a lease whose attempt has not started, and returns the job to the queue. The job keeps the
+// fence of the lease, so that a later claim gets a higher one.
 func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
 	l := r.currentLease(lease)
 	if l == nil || l.Running {
@@ -234,7 +235,7 @@ func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
 	j := new(l.Job)
 	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.HeldUnits = ""
-	// The clock may have been set back since the claim. The job was due at the claim, so it remains due.
+	// The job was due at the claim. It is still due if the clock has been set back since then.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	r.assignSlot(j)
@@ -245,7 +246,7 @@ func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
 
 // encodeDetail encodes the detail of an event.
 func encodeDetail(d queue.EventDetail) []byte {
-	raw, _ := json.Marshal(d) // texts and numbers can always be encoded
+	raw, _ := json.Marshal(d) // an EventDetail has only texts and numbers, which can always be encoded
 	return raw
 }
 
@@ -262,7 +263,7 @@ func endedDetail(attemptNumber int, a *queue.Attempt, e *store.Settlement) []byt
 	return encodeDetail(d)
 }
 
-// UserDetail returns the detail of an event that a user caused.
+// UserDetail returns the detail of an event that the user with this uid caused.
 func UserDetail(uid int) []byte {
 	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A report about a lost lease changes nothing, whatever the report contains. The result lists the lease as
+// A report about a lease that has ended changes nothing, whatever it contains. The reply lists the lease as
 // stale.
 func TestLostLeaseChangesNothing(t *testing.T) {
 	reports := map[string]func(*fixture, queue.Lease) store.Report{
@@ -70,7 +70,7 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 	}
 }
 
-// A lease that has started cannot be given back.
+// A lease cannot be returned to the queue after its attempt has started.
 func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -83,7 +83,7 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f.wantStates("1", "processing")
 }
 
-// The end of an attempt is recorded once: the attempt, its event and the job's new state.
+// When an attempt ends, the attempt, its event and the job's new state are recorded.
 func TestSettleRecordsAttempt(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -104,7 +104,7 @@ func TestSettleRecordsAttempt(t *testing.T) {
 	}
 }
 
-// An attempt that never started leaves no record, and its job keeps the values of the last attempt.
+// An attempt that has not started leaves no record, and its job keeps the results of its last attempt.
 func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -122,7 +122,7 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f.wantClaim(1, "1")
 }
 
-// A failed job waits for its delay before the next attempt.
+// A failed job is not claimed before its retry delay has passed.
 func TestRetryWaitsForItsDelay(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -136,7 +136,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 }
 
-// A job whose lease is released returns to its old position.
+// A job that is returned to the queue has the same position as before.
 func TestReleasedJobKeepsItsPosition(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
@@ -146,8 +146,8 @@ func TestReleasedJobKeepsItsPosition(t *testing.T) {
 	f.wantClaim(2, "1 2")
 }
 
-// A change that a user requested during a lease is applied after the release. If one such change is rejected,
-// the others still apply.
+// A change that a user requested during a lease is applied when the lease is released. If one change is
+// rejected, the others still apply.
 func TestChangeDuringLease(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
@@ -167,7 +167,7 @@ func TestChangeDuringLease(t *testing.T) {
 	f.wantClaim(2, "2")
 }
 
-// A pause is recorded for an attempt that has started. The record is deleted when the attempt ends.
+// A pause is recorded only for a running attempt, and deleted when the attempt ends.
 func TestPauseOfRunningJob(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -194,8 +194,8 @@ func TestPauseOfRunningJob(t *testing.T) {
 	}
 }
 
-// Progress is recorded for an attempt that has started. It stays after the end of the attempt, except if the
-// report of the end contains newer progress.
+// Progress is recorded only for a running attempt. The job keeps it after the end, unless the report of the
+// end contains newer progress.
 func TestProgressStaysAfterEnd(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -215,7 +215,7 @@ func TestProgressStaysAfterEnd(t *testing.T) {
 	}
 }
 
-// PredictRow predicts the row that a settlement writes.
+// PredictRow returns the same row that a settlement then writes.
 func TestPredictRowMatchesSettlement(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
@@ -236,8 +236,8 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	}
 }
 
-// If an output exceeds the user's quota, older outputs are removed to make room. If that is not enough, the
-// output is not kept.
+// If the output of an attempt exceeds the user's quota, older outputs are removed. If that is not enough, the
+// new output is not kept.
 func TestOutputMakesRoomForItself(t *testing.T) {
 	end := func(f *fixture, id string, limit int64) {
 		f.wantClaim(1, id)

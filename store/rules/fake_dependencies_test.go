@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// fakeDependencyTables stores dependencies, notes about parents, and schedules.
+// fakeDependencyTables stores dependencies, the changes of parents (called notes), and schedules.
 type fakeDependencyTables struct {
 	edges            []fakeEdge
 	notes            []fakeNote
-	lastNoteOwnerUID int // owner of the note that NextParentChange returned last
+	lastNoteOwnerUID int // owner of the parent whose note NextParentChange returned last
 
 	schedules         map[string]store.Schedule
 	occurrenceRecords map[string][]store.OccurrenceRecord // by name of the schedule
@@ -23,7 +23,7 @@ type fakeEdge struct {
 	status store.DependencyStatus
 }
 
-// fakeNote is a note with the uid of the parent's owner.
+// fakeNote is a ParentChange with the uid of the parent's owner.
 type fakeNote struct {
 	ParentChange
 	ownerUID int
@@ -76,7 +76,7 @@ func (f fakeDependencies) EdgesToDecide(note ParentChange, limit int) (edges []E
 	return edges, nil
 }
 
-// newestEdgeID returns the highest id of a parent's edges, except those that are already satisfied.
+// newestEdgeID returns the highest id of those edges of a parent that are not satisfied.
 func (f fakeDependencies) newestEdgeID(parent int64) (id int64) {
 	for _, e := range f.data.edges {
 		if e.parent == parent && e.status != store.Satisfied {
@@ -115,7 +115,8 @@ func (f fakeDependencies) ExtendRerunChange(parent int64) (found bool, err error
 	return false, nil
 }
 
-// NextParentChange returns the first note of the user with the next higher uid, or else of the lowest uid.
+// NextParentChange returns the notes of users in turn: the first note of the user with the next higher uid
+// or, after the highest uid, of the user with the lowest uid.
 func (f fakeDependencies) NextParentChange() (ParentChange, bool, error) {
 	if len(f.data.notes) == 0 {
 		return ParentChange{}, false, nil

@@ -16,15 +16,15 @@ type fakeLaneTables struct {
 	lastServedTurn int64            // number of the turn that was served last
 
 	lanes     map[int64]fakeLane
-	turnCount int64                   // number of user turns
-	lastTurns map[ClosedListKey]int64 // the last turn of each user in each queue
+	turnCount int64                   // number of turns that users have had
+	lastTurns map[ClosedListKey]int64 // number of the last turn of each user in each queue
 
 	gates map[int64]fakeGate
 }
 
 type fakeQueues struct{ data *fakeData }
 
-// Queue returns a snapshot of a queue.
+// Queue returns a copy of a queue's state.
 func (f fakeQueues) Queue(name string) *Queue {
 	rule, found := f.data.queueRules[name]
 	if !found {
@@ -85,13 +85,13 @@ func (f fakeQueues) RecordQueueTurn(q *Queue, turn, nextTurn int64) {
 	f.data.nextTurns[q.Name], f.data.lastServedTurn = nextTurn, turn
 }
 
-// fakeLane is a lane with the text that identifies its demands.
+// fakeLane is a lane with its demands as a text.
 type fakeLane struct {
 	Lane
 	demands string
 }
 
-// sortedLanes returns the lanes that the given function accepts: best head first, then lowest id.
+// sortedLanes returns the lanes for which matches returns true, those with the best head first.
 func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
 	for _, id := range slices.Sorted(maps.Keys(d.lanes)) {
 		if l := d.lanes[id].Lane; matches(&l) {
@@ -103,7 +103,7 @@ func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
 	return list
 }
 
-// firstLane returns the first lane of a list; found is false for an empty list.
+// firstLane returns the first lane of a list. found is false if the list is empty.
 func firstLane(lanes []Lane) (l Lane, found bool, err error) {
 	if len(lanes) > 0 {
 		return lanes[0], true, nil
@@ -142,7 +142,7 @@ func (f fakeLanes) BestLane(q *Queue) (Lane, Position, error) {
 	return list[0], EndPosition, nil
 }
 
-// readyJobs returns the jobs of a lane from a position on, in order.
+// readyJobs returns the ready jobs of a lane from a position on, in the order of their positions.
 func (f fakeLanes) readyJobs(lane int64, start Position) []Job {
 	list := f.data.sortedJobs(func(j *Job) bool {
 		return j.Slot == Ready && j.Lane == lane && !start.After(j.Position())
@@ -240,8 +240,8 @@ func (f fakeUserTurns) UndoUserTurn(q *Queue, uid int, t UserTurn) {
 	f.data.lastTurns[ClosedListKey{q.Name, uid}] = min(f.data.lastTurns[ClosedListKey{q.Name, uid}], t.Previous)
 }
 
-// fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether SetFixedRule has set
-// its limit.
+// fakeGate is a gate with its owner. It also holds the number of unfinished jobs that name the gate, and
+// whether SetFixedRule has set its limit.
 type fakeGate struct {
 	queue.Demand
 	ownerUID  int
@@ -253,7 +253,7 @@ type fakeGate struct {
 
 type fakeGates struct{ data *fakeData }
 
-// findOrAddGate returns the number of the gate that a demand of a user names. It creates the gate if necessary.
+// findOrAddGate returns the id of the gate that a user's demand names, and creates the gate if necessary.
 func (f fakeGates) findOrAddGate(uid int, d queue.Demand) int64 {
 	for id, g := range f.data.gates {
 		if g.ownerUID == d.Owner(uid) && g.Kind == d.Kind && g.Key == d.Key {
@@ -265,14 +265,15 @@ func (f fakeGates) findOrAddGate(uid int, d queue.Demand) int64 {
 	return id
 }
 
-// change passes a copy of a gate to the given function, which may modify it, and stores the copy.
+// change passes a copy of a gate to the given function, and stores the changed copy.
 func (f fakeGates) change(gate int64, change func(*fakeGate)) {
 	g := f.data.gates[gate]
 	change(&g)
 	f.data.gates[gate] = g
 }
 
-// GateRule counts the units that leases hold. At a rate it ignores started jobs, because RecordStart has counted them.
+// GateRule returns the rule of a gate, and counts the units that leases hold. For a rate it ignores leases
+// whose attempt has started, because RecordStart has counted that start.
 func (f fakeGates) GateRule(gate int64) (GateRule, error) {
 	rule := GateRule{Demand: f.data.gates[gate].Demand}
 	for _, l := range f.data.leases {

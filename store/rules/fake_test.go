@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The files fake_*_test.go implement the roles, which are the interfaces that Tx combines, in memory. There is
-// one fake type for each role. The fakes share plain maps and keep no counts: a read searches the maps. They
-// are slow but simple, so that a failed test points to the rules.
+// The files fake_*_test.go implement in memory the interfaces that Tx combines, with one fake type for each
+// interface. The fakes share plain maps and search them for each read, without counts or indexes. They are
+// slow but simple, so that a failed test points to an error in the rules.
 
-// fakeTx implements Tx with the fake of each role.
+// fakeTx implements Tx with one fake for each interface.
 type fakeTx struct {
 	fakeClock
 	fakeSettings
@@ -51,13 +51,13 @@ type fakeData struct {
 	fakeDependencyTables
 }
 
-// fakeJobTables stores jobs, what happened to them, and the counts that the rules report.
+// fakeJobTables stores jobs, their history, and the counts that the rules report.
 type fakeJobTables struct {
 	jobs          map[int64]Job
 	leases        map[int64]*Lease
 	nextSeq       int64
 	enqueuedTotal int64
-	disownedUIDs  map[int]int // new uid of the jobs of each disowned uid
+	disownedUIDs  map[int]int // new uid for the jobs of each disowned uid
 	notifiedSeqs  []int64     // jobs passed to NotifyWatches
 
 	events           []fakeEvent
@@ -77,7 +77,7 @@ type fakeEvent struct {
 	detail string
 }
 
-// fakeBytes counts the bytes of a user's jobs: the total, and the part of it that outputs take.
+// fakeBytes holds the bytes of a user's jobs. outputs is the part of total that outputs take.
 type fakeBytes struct{ total, outputs int64 }
 
 func newFakeData() *fakeData {
@@ -122,7 +122,7 @@ func (d *fakeData) newID() int64 {
 	return d.lastID
 }
 
-// sortedJobs returns the jobs that the given function accepts, ordered by seq.
+// sortedJobs returns the jobs for which matches returns true, ordered by seq.
 func (d *fakeData) sortedJobs(matches func(*Job) bool) (jobs []Job) {
 	for _, seq := range slices.Sorted(maps.Keys(d.jobs)) {
 		if j := d.jobs[seq]; matches(&j) {
@@ -159,7 +159,7 @@ func (f fakeJobs) Job(seq int64, scope ReadScope) (Job, error) {
 	return withReadScope(j, scope), nil
 }
 
-// withReadScope returns a job without the fields that the given scope does not read.
+// withReadScope returns a job without the fields that a read with this scope leaves out.
 func withReadScope(j Job, scope ReadScope) Job {
 	if scope < ReadFull {
 		j.Env, j.Stdin = nil, ""
@@ -217,7 +217,8 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
 }
 
-// Put keeps the stored parts that j.WriteScope does not include, like an engine.
+// Put stores a job. Like the engine, it leaves the stored values of those parts unchanged that j.WriteScope
+// does not include.
 func (f fakeJobs) Put(j *Job) error {
 	old, stored := f.data.jobs[j.Seq], *j
 	if old.Seq == 0 {
@@ -274,7 +275,8 @@ func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
 	return nil
 }
 
-// TrimUserData removes outputs of ended jobs. No test of the rules needs it to remove inputs.
+// TrimUserData removes outputs of ended jobs. It does not remove inputs, because no test of the rules needs
+// that.
 func (f fakeHistory) TrimUserData(uid int, maxBytes int64) error {
 	list := f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
@@ -334,7 +336,7 @@ func (f fakeLeases) PutLease(l *Lease)      { f.data.leases[l.Job.Seq] = l }
 func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.data.leases, l.Job.Seq) }
 func (f fakeLeases) FenceStep() int64       { return 1 }
 
-// fakeSavepoints undoes a part by restoring all data, and the state of the rules.
+// fakeSavepoints undoes a part of a transaction: it restores all data and the state of the rules.
 type fakeSavepoints struct {
 	data     *fakeData
 	rules    *Rules

@@ -19,7 +19,8 @@ const (
 	userC = 1003
 )
 
-// fixture is a queue in memory. Each operation is one transaction, which ends with the same steps as in an engine.
+// fixture is a queue in memory. Each operation is a transaction, which ends with the same steps as a
+// transaction of the engine.
 type fixture struct {
 	t *testing.T
 	*fakeData
@@ -40,7 +41,8 @@ func (f *fixture) tx() Tx {
 	}
 }
 
-// runTx runs an operation in a transaction. If the operation returns an error, nothing changes.
+// runTx runs an operation in a transaction. If the operation returns an error, the transaction changes
+// nothing.
 func (f *fixture) runTx(operation func(*Rules) error) error {
 	f.t.Helper()
 	f.rules = &Rules{}
@@ -69,7 +71,8 @@ func (f *fixture) mustRunTx(operation func(*Rules) error) {
 	}
 }
 
-// checkData checks that the counts reported by the rules match the jobs, and that no claim can overlook a job.
+// checkData checks that the counts that the rules have reported match the jobs, and that claims can find each
+// ready job.
 func (f *fixture) checkData() {
 	f.t.Helper()
 	states, kept := map[queue.State]int{}, 0
@@ -92,7 +95,7 @@ func (f *fixture) checkData() {
 	}
 }
 
-// enqueue makes a request with drafts, and returns the ids that its receipt would contain.
+// enqueue enqueues drafts with one request, and returns the ids of the jobs.
 func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 	f.t.Helper()
 	err = f.runTx(func(r *Rules) error {
@@ -102,7 +105,7 @@ func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 	return ids, err
 }
 
-// insert carries out a request as an engine does.
+// insert carries out an enqueue request in the same steps as the engine.
 func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error) {
 	for i := range drafts {
 		drafts[i] = withDefaults(drafts[i])
@@ -147,7 +150,7 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 	return ids, nil
 }
 
-// withDefaults returns a draft with the fields that queue.Resolve would fill in.
+// withDefaults returns a draft with the values that queue.Resolve sets for missing fields.
 func withDefaults(draft queue.Job) queue.Job {
 	if draft.Queue == "" {
 		draft.Queue = "default"
@@ -162,7 +165,7 @@ func withDefaults(draft queue.Job) queue.Job {
 	return draft
 }
 
-// mustEnqueue enqueues jobs, and checks that they are accepted.
+// mustEnqueue enqueues jobs. The test fails if a job is rejected.
 func (f *fixture) mustEnqueue(drafts ...queue.Job) {
 	f.t.Helper()
 	if _, err := f.enqueue(drafts...); err != nil {
@@ -196,7 +199,7 @@ func (f *fixture) claim(n int) string {
 	return strings.Join(ids, " ")
 }
 
-// wantClaim claims up to n jobs and checks which ones it gets.
+// wantClaim claims up to n jobs and checks that these are the jobs with the ids in want, in this order.
 func (f *fixture) wantClaim(n int, want string) {
 	f.t.Helper()
 	if got := f.claim(n); got != want {
@@ -233,8 +236,8 @@ func (f *fixture) startJobs(ids ...string) {
 	}
 }
 
-// newSettlement returns the settlement of an attempt that began and ended at the current time. state is the
-// job's new state.
+// newSettlement returns the settlement of an attempt that started and ended at the current time. state is the
+// state that the job gets.
 func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
@@ -242,7 +245,7 @@ func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Sett
 	return e
 }
 
-// completeJobs reports that the attempts of leased jobs have ended, and their jobs are completed.
+// completeJobs reports that leased jobs have completed.
 func (f *fixture) completeJobs(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -250,13 +253,13 @@ func (f *fixture) completeJobs(ids ...string) {
 	}
 }
 
-// endWithState reports the end of an attempt, after which the job has the given state.
+// endWithState reports the end of a job's attempt. The job then has the given state.
 func (f *fixture) endWithState(id string, state queue.State) {
 	f.t.Helper()
 	f.exchange(store.Report{Settlements: []store.Settlement{f.newSettlement(f.lease(id), state)}})
 }
 
-// holdLock makes a job of another user hold a shared lock. The id of this job is the name of the lock.
+// holdLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
 func (f *fixture) holdLock(lock string) {
 	f.t.Helper()
 	f.mustEnqueue(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lock),
@@ -264,14 +267,14 @@ func (f *fixture) holdLock(lock string) {
 	f.wantClaim(1, lock)
 }
 
-// claimAndEnd claims a job, which must be the next one, and ends its attempt.
+// claimAndEnd claims one job, checks that it is the job with this id, and ends its attempt.
 func (f *fixture) claimAndEnd(id string, state queue.State) {
 	f.t.Helper()
 	f.wantClaim(1, id)
 	f.endWithState(id, state)
 }
 
-// releaseLeases gives back the leases of jobs that have not started.
+// releaseLeases returns leased jobs that have not started to the queue.
 func (f *fixture) releaseLeases(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -286,7 +289,7 @@ func (f *fixture) change(verb queue.Verb, id string) error {
 	return f.runTx(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
 }
 
-// mustChange applies a verb to jobs, and checks that no change is rejected.
+// mustChange applies a verb to jobs. The test fails if a change is rejected.
 func (f *fixture) mustChange(verb queue.Verb, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -296,7 +299,7 @@ func (f *fixture) mustChange(verb queue.Verb, ids ...string) {
 	}
 }
 
-// advanceTime lets time pass, then carries out what is due, like an engine's Promote.
+// advanceTime lets time pass, and then carries out what is due, like the engine's method Promote.
 func (f *fixture) advanceTime(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)
@@ -322,7 +325,8 @@ func (f *fixture) advanceTime(d time.Duration) {
 	})
 }
 
-// statesOf returns the states of jobs, separated by spaces. A removed job has the state "gone".
+// statesOf returns the states of the jobs whose ids are in a text, separated by spaces. A removed job has the
+// state "gone".
 func (f *fixture) statesOf(ids string) string {
 	var list []string
 	for id := range strings.FieldsSeq(ids) {
@@ -337,7 +341,7 @@ func (f *fixture) statesOf(ids string) string {
 	return strings.Join(list, " ")
 }
 
-// wantStates checks the states of jobs.
+// wantStates checks that the jobs have the states in want.
 func (f *fixture) wantStates(ids, want string) {
 	f.t.Helper()
 	if got := f.statesOf(ids); got != want {
@@ -345,7 +349,7 @@ func (f *fixture) wantStates(ids, want string) {
 	}
 }
 
-// describeLane describes the lane of a job: "open", "empty", or "closed by" its gate.
+// describeLane returns the state of a job's lane: "open", "empty", or "closed by" and the gate.
 func (f *fixture) describeLane(id string) string {
 	f.t.Helper()
 	switch l := f.lanes[f.job(id).Lane]; {
@@ -360,7 +364,7 @@ func (f *fixture) describeLane(id string) string {
 	}
 }
 
-// wantLane checks the lane of a job.
+// wantLane checks the state of a job's lane; see describeLane.
 func (f *fixture) wantLane(id, want string) {
 	f.t.Helper()
 	if got := f.describeLane(id); got != want {
@@ -368,7 +372,7 @@ func (f *fixture) wantLane(id, want string) {
 	}
 }
 
-// eventsOf lists the kinds of the events about a job.
+// eventsOf returns the kinds of the events about a job, oldest first, separated by spaces.
 func (f *fixture) eventsOf(id string) string {
 	seq := f.job(id).Seq
 	var list []string
@@ -380,7 +384,7 @@ func (f *fixture) eventsOf(id string) string {
 	return strings.Join(list, " ")
 }
 
-// wantRejection checks that an error is the rejection of an operation, with this code and text.
+// wantRejection checks that err is a *queue.Error with this code and text.
 func wantRejection(t *testing.T, err error, code queue.Code, text string) {
 	t.Helper()
 	var rejection *queue.Error
@@ -389,8 +393,8 @@ func wantRejection(t *testing.T, err error, code queue.Code, text string) {
 	}
 }
 
-// parseDemands returns the demands that a text describes: words of the form KIND:KEY or KIND:KEY:N, in the order
-// in which claims check gates.
+// parseDemands parses a list of demands: words of the form KIND:KEY or KIND:KEY:N. It returns the demands in
+// the order in which claims check them.
 func parseDemands(demandText string) (demandList []queue.Demand) {
 	kinds := map[string]queue.GateKind{
 		"node": queue.GateNode, "lock": queue.GateLock, "rate": queue.GateRate, "resource": queue.GateResource,

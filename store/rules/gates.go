@@ -8,30 +8,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateRoom says how much room a gate has. A gate is a limited thing that a job needs in order to start, such as
-// a lock.
+// GateRoom says how many units of a gate are free. A gate is a limited thing that a job needs in order to
+// start: a user's quota, a lock, a rate, a resource or a node.
 type GateRoom struct {
 	Free  int // number of free units
 	Total int // number of all units
-	// OpensAt is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
-	// Promote is called at that time.
+	// OpensAt is the time at which a rate has a free unit again if no other job starts, or 0 if this is not
+	// known. Promote is called at that time.
 	OpensAt queue.Millis
 }
 
-// GateRule is the engine's record of a gate. There is no record for the gate of a user's quota.
+// GateRule contains what the engine stores about a gate. The gate of a user's quota has no GateRule.
 type GateRule struct {
 	queue.Demand // the key and, for a lock or a rate, its limits
-	// UsedUnits counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
-	// have started.
+	// UsedUnits counts the units that leases hold. For a rate, it counts only leases whose attempts are not
+	// known to have started.
 	UsedUnits int
 }
 
 var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind that this version of queuectl does " +
 	"not know; install the newest version that has used the database")
 
-// rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in the
-// current period, which begins at periodStart. usedUnits is the number of units that leases hold. GateRoom is
-// what remains of the limit.
+// rateRoom caches, for one transaction, how many starts a rate still allows. starts is the number of starts
+// in the current period, which begins at periodStart. usedUnits is the number of units that leases hold.
+// GateRoom contains the free units.
 type rateRoom struct {
 	periodStart  queue.Millis
 	starts       int
@@ -40,16 +40,16 @@ type rateRoom struct {
 	GateRoom
 }
 
-// gatekeeper finds out how much room gates have.
+// gatekeeper computes how many units of gates are free.
 type gatekeeper struct {
 	clock    Clock
 	settings Settings
 	counters Counters
 	gates    Gates
-	rates    map[int64]rateRoom // the rate limits checked in this transaction
+	rates    map[int64]rateRoom // rates that were checked in this transaction, by gate
 }
 
-// GateRoom returns how much room a need's gate has for a job of a user.
+// GateRoom returns how many units are free at the gate that a need names, for a job of the given user.
 func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	if need.Kind == queue.GateUser {
 		if k.settings.Node().UnknownUIDs[uid] {
@@ -83,9 +83,9 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	return g, err
 }
 
-// rateLimitRoom returns the room of a rate limit. The starts in the current period use it up, and so do the claimed
-// jobs that are not known to have started. If no room is left, rateLimitRoom schedules a check for the time when a
-// start leaves the period.
+// rateLimitRoom returns how many starts a rate still allows. Starts in the current period count, and so do
+// claimed jobs that are not known to have started. If no start is allowed, rateLimitRoom schedules a check
+// for the time at which a start leaves the period and so allows another one.
 func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
@@ -118,17 +118,17 @@ func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error)
 	return g, nil
 }
 
-// ClearRates discards the cached room of rate limits after a part of the transaction was undone.
+// ClearRates discards the cached room of rates, because a part of the transaction was undone.
 func (k *gatekeeper) ClearRates() { k.rates = nil }
 
-// recordStart records a start for a rate limit, so that it counts toward the limit until it leaves the period.
+// recordStart records a start, which counts toward the limit of a rate until it is older than the period.
 func (k *gatekeeper) recordStart(gate int64, startedAt queue.Millis) error {
 	delete(k.rates, gate)
 	return k.gates.RecordStart(gate, min(startedAt, k.clock.Now()))
 }
 
-// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a user
-// name the same key, the newest job decides. For shared keys, see Gates.SetRuleFromJob.
+// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a
+// user name the same key, the newest job decides. For keys that users share, see Gates.SetRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
 		if d.HasLimit() {
@@ -137,8 +137,8 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	}
 }
 
-// recheckChangedGate calls MarkGateDirty for a gate whose rule has changed. If gate is 0 or err is set, it does
-// nothing. It returns err.
+// recheckChangedGate marks a gate whose rule has changed as dirty, so that its closed lanes are checked. It
+// does nothing if gate is 0 or if err is not nil. It returns err.
 func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
 	if err == nil && gate != 0 {
 		k.MarkGateDirty(gate)
@@ -147,7 +147,7 @@ func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
 	return err
 }
 
-// SetGate sets the rule of a shared lock or rate. Jobs cannot change it.
+// SetGate sets the rule of a shared lock or rate. Jobs cannot change this rule.
 func (k *laneKeeper) SetGate(d queue.Demand) error {
 	if err := checkGateRule(d); err != nil {
 		return err
@@ -155,7 +155,8 @@ func (k *laneKeeper) SetGate(d queue.Demand) error {
 	return k.recheckChangedGate(k.gates.SetFixedRule(d))
 }
 
-// checkGateRule returns an error if d is not a rule for a shared lock or rate. An Amount of 0 is allowed.
+// checkGateRule returns an error if d is not a valid rule of a shared lock or rate. The Amount may be 0: jobs
+// can then change the rule.
 func checkGateRule(d queue.Demand) error {
 	if d.Amount == 0 {
 		d.Amount = 1
@@ -172,7 +173,7 @@ func checkGateRule(d queue.Demand) error {
 	return nil
 }
 
-// recordRateStarts records a start for each rate limit among a lease's gates.
+// recordRateStarts records a start for each rate that a leased job needs.
 func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.Millis) {
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate {

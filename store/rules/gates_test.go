@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The room of each kind of gate follows from what leases hold. The test needs only the four roles that a
-// gatekeeper uses.
+// For each kind of gate, GateRoom returns the units that leases leave free. A gatekeeper needs only four of
+// the interfaces that Tx combines.
 func TestGateRoom(t *testing.T) {
 	const gate = 7
 	type given []func(*fakeData)
@@ -31,7 +31,7 @@ func TestGateRoom(t *testing.T) {
 	}
 	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.maxLeasedPerUser = n } }
 	cases := map[string]struct {
-		demand queue.Demand // the demand; the kind GateUser means the user's quota
+		demand queue.Demand // for a user's quota, only the kind GateUser
 		given  given
 		want   GateRoom
 	}{
@@ -70,7 +70,7 @@ func TestGateRoom(t *testing.T) {
 				given(d)
 			}
 			k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
-			for range 2 { // the second answer comes from the cache
+			for range 2 { // the second call reads the cached value
 				got, err := k.GateRoom(userA, Need{Gate: gate, Kind: c.demand.Kind, Units: 1})
 				if err != nil || got != c.want {
 					t.Fatalf("the gate is %+v, %v; want %+v", got, err, c.want)
@@ -80,7 +80,8 @@ func TestGateRoom(t *testing.T) {
 	}
 }
 
-// A gate of an unknown kind, from a newer version, is an error instead of a gate without limit.
+// A gate of an unknown kind, which a newer version has stored, causes an error. It does not count as
+// unlimited.
 func TestUnknownGateKindIsRejected(t *testing.T) {
 	d := newFakeData()
 	k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
@@ -89,7 +90,7 @@ func TestUnknownGateKindIsRejected(t *testing.T) {
 	}
 }
 
-// The quota of one user does not hold back other users.
+// If a user has reached the quota, jobs of other users can still start.
 func TestQuotaHoldsBackOneUser(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 2
@@ -102,7 +103,7 @@ func TestQuotaHoldsBackOneUser(t *testing.T) {
 	f.wantClaim(9, "a3")
 }
 
-// A job takes room at a gate from the claim on, before it has started.
+// A job takes units of a gate when it is claimed, before it starts.
 func TestClaimedJobHoldsItsGates(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db:2"), draftWithDemands("2", "lock:db:2"),
@@ -115,7 +116,8 @@ func TestClaimedJobHoldsItsGates(t *testing.T) {
 	f.wantClaim(9, "3")
 }
 
-// A rate limit counts starts. The end of a job does not give its start back, but the release of a lease does.
+// A rate counts starts. The end of a job does not undo its start, but a job that is returned before it starts
+// does not count.
 func TestRateLimitCountsStarts(t *testing.T) {
 	f := newFixture(t)
 	for _, id := range []string{"1", "2", "3", "4"} {
@@ -128,12 +130,12 @@ func TestRateLimitCountsStarts(t *testing.T) {
 	f.wantClaim(9, "")
 	f.wantLane("3", "closed by mail")
 	f.advanceTime(time.Minute)
-	f.wantClaim(9, "") // each start counts for a whole period of the rate limit
+	f.wantClaim(9, "") // each start counts until it is older than the period of the rate
 	f.advanceTime(time.Millisecond)
 	f.wantClaim(9, "3 4")
 }
 
-// A start that was reported for a time in the future counts as a start now.
+// A start that was reported with a time in the future counts as a start at the current time.
 func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "rate:mail:1"), draftWithDemands("2", "rate:mail:1"))
@@ -143,7 +145,7 @@ func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 	f.wantClaim(9, "2")
 }
 
-// A claim gives a job the first free units of each resource, and its row records them.
+// A claim gives a job the free units with the lowest numbers of each resource. The row of the job lists them.
 func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
@@ -160,7 +162,8 @@ func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	}
 }
 
-// A job that waits only for a resource reserves it: smaller jobs of its queue cannot take the free units.
+// A job that waits only for a resource reserves its free units: other jobs of its queue that need fewer units
+// must wait.
 func TestLargeJobReservesResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
@@ -175,25 +178,25 @@ func TestLargeJobReservesResource(t *testing.T) {
 	f.wantClaim(9, "small")
 }
 
-// A user's turn does not let a job overtake another user's better-ranked job that waits for the same resource.
-// This holds even if no claim has checked the better-ranked job yet.
+// When users take turns, a job must not take units of a resource that are reserved for a better-ranked job of
+// another user. This also holds if no claim has checked the better-ranked job yet.
 func TestTurnKeepsReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
 	f.mustEnqueue(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
 	f.claimAndEnd("warm up C", queue.Completed)
-	f.claimAndEnd("warm up A", queue.Completed) // from here on, userB is the only user who was not served yet
+	f.claimAndEnd("warm up A", queue.Completed) // from here on, userB is the user who was served least recently
 	f.mustEnqueue(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: parseDemands("resource:gpu:2")})
 	f.mustEnqueue(queue.Job{ID: "first", UID: userC}, draftWithDemands("large", "resource:gpu:4"))
 	f.mustEnqueue(queue.Job{ID: "small", UID: userB, Demands: parseDemands("resource:gpu:1")})
-	f.wantClaim(9, "running first") // the two free units are reserved for the large job
+	f.wantClaim(9, "running first") // the two free units of gpu are reserved for the large job
 	f.completeJobs("running")
-	f.wantClaim(9, "small") // large and small have room now, and userB has the turn
+	f.wantClaim(9, "small") // large and small both fit now, and it is userB's turn
 	f.completeJobs("small")
 	f.wantClaim(9, "large")
 }
 
-// A job runs only on a node that it names. It does not hold back other jobs.
+// A job that names a node starts only there. While it waits, other jobs can start.
 func TestJobWaitsForItsNode(t *testing.T) {
 	f := newFixture(t)
 	f.node.Labels = map[string]string{"os": "linux"}
@@ -204,7 +207,7 @@ func TestJobWaitsForItsNode(t *testing.T) {
 	f.wantLane("elsewhere", "closed by there")
 }
 
-// A job that waits for a resource and also for another gate reserves no units of the resource.
+// A job that waits for a resource and also for a lock does not reserve units of the resource.
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
@@ -214,8 +217,8 @@ func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f.wantLane("large", "closed by @db")
 }
 
-// The newest job sets the limit of a user's lock. An operator can set the limit of a shared lock. Otherwise the
-// first job that names the lock sets its limit.
+// The newest job sets the limit of a user's lock. The limit of a shared lock is set by an operator or,
+// otherwise, by the first job that names the lock.
 func TestJobsDeclareLimits(t *testing.T) {
 	cases := map[string]struct {
 		key      string
@@ -248,7 +251,7 @@ func TestJobsDeclareLimits(t *testing.T) {
 	}
 }
 
-// A raised limit opens the lanes that wait for the gate.
+// When the limit of a gate is raised, jobs that have waited for the gate can start.
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -258,7 +261,7 @@ func TestRaisedLimitOpensLanes(t *testing.T) {
 	f.wantClaim(9, "waits")
 }
 
-// An operator can set limits of shared locks and rates, and of nothing else.
+// An operator can set the limits of shared locks and rates only.
 func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	for _, d := range []queue.Demand{
 		{Kind: queue.GateLock, Key: "own", Amount: 1},
@@ -274,14 +277,14 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	}
 }
 
-// WaitReasons lists every full gate of a job, not only the gate that closes the job's lane.
+// WaitReasons lists every gate that has no room for a job, not only the one that has closed the job's lane.
 func TestWaitReasonsListAllFullGates(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1
 	f.node.Resources = map[string]int{"gpu": 1}
 	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
 	f.mustEnqueue(draftWithDemands("running", "lock:db rate:mail:1"))
-	f.claimAndEnd("running", queue.Completed) // use up the rate
+	f.claimAndEnd("running", queue.Completed) // this start uses up the rate
 	f.mustEnqueue(draftWithDemands("holder", "lock:db"))
 	f.wantClaim(1, "holder")
 	f.mustEnqueue(draftWithDemands("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
@@ -309,7 +312,7 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 	}
 }
 
-// WaitReasons reports that free units are reserved for a better-ranked job.
+// WaitReasons reports that the free units of a resource are reserved for a better-ranked job.
 func TestWaitReasonsNameReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newHookFixture returns a queue whose settings request hooks at the given events. The id of a hook is
-// EVENT-of-ID, where ID is the id of its job.
+// newHookFixture returns a queue whose settings create hooks for the given events. The id of a hook is
+// EVENT-of-ID, where ID is the id of the job.
 func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	f := newFixture(t)
 	f.hooks.Triggers = on
@@ -25,7 +25,7 @@ func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	return f
 }
 
-// hookIDs lists the ids of all hooks.
+// hookIDs returns the ids of all hooks, separated by spaces.
 func (f *fixture) hookIDs() string {
 	var ids []string
 	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.IsHook != 0 }) {
@@ -36,7 +36,7 @@ func (f *fixture) hookIDs() string {
 
 const allHooks = queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded
 
-// The transaction that records a job's new state also creates the hooks for that state.
+// The transaction that stores the new state of a job also stores the hooks for that state.
 func TestHooksFollowState(t *testing.T) {
 	cases := map[string]struct {
 		do   func(*fixture)
@@ -61,7 +61,7 @@ func TestHooksFollowState(t *testing.T) {
 	}
 }
 
-// A job can request hooks itself.
+// A job can request hooks for itself, without a setting.
 func TestJobRequestsHook(t *testing.T) {
 	f := newHookFixture(t, 0)
 	f.mustEnqueue(queue.Job{ID: "1", HookEvents: queue.HookDead}, queue.Job{ID: "2"})
@@ -72,7 +72,7 @@ func TestJobRequestsHook(t *testing.T) {
 	}
 }
 
-// No hooks are created for a job that is a hook itself.
+// A hook has no hooks, even if the settings create hooks for its state.
 func TestHookHasNoHooks(t *testing.T) {
 	f := newHookFixture(t, queue.HookCompleted)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -83,7 +83,8 @@ func TestHookHasNoHooks(t *testing.T) {
 	}
 }
 
-// A hook that cannot be created is dropped, and an event says so. The change of the job is still recorded.
+// If a hook cannot be created, the new state of its job is still stored, and an event reports the missing
+// hook.
 func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
 		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].total + 100 },
@@ -110,7 +111,7 @@ func TestHookIsDropped(t *testing.T) {
 	}
 }
 
-// damageJob makes a job unreadable.
+// damageJob makes a job unreadable, as if its row were damaged.
 func (f *fixture) damageJob(id string) {
 	j := f.job(id)
 	j.Damaged = true

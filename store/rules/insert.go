@@ -4,8 +4,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Insert enqueues a draft as a job with the given seq and id. draftNumber is the number of the draft, as for
-// Jobs.Insert. uid is the user who made the request.
+// Insert enqueues a draft as a job with the given seq and id. draftNumber is the number that RegisterDraft or
+// the request has given the draft. uid is the user who made the request.
 func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	j, now := &Job{Job: *draft}, r.tx.Now()
 	j.Seq, j.ID, j.State, j.ParentCount = seq, id, queue.Pending, len(draft.DependsOn)
@@ -14,7 +14,8 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.AgingSince = now, now, j.RunAt, max(now, j.RunAt)
 	r.tx.CountEnqueued()
-	// The arrival number counts the job itself, so only jobs that are enqueued later give it ageing points.
+	// The arrival number includes the job itself. So only jobs that are enqueued later add to its ageing
+	// points.
 	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 	j.Rank = rankOf(r.tx, &j.Job)
 	r.applyDeclaredLimits(j)
@@ -37,8 +38,8 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	return r.err
 }
 
-// CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces it. The
-// draft must have passed CheckUnique. If no job had to be cancelled, cancelled is false.
+// CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces that
+// job. The draft must have passed CheckUnique. cancelled reports whether a job was cancelled.
 func (r *Rules) CancelReplacedJob(draft *queue.Job) (cancelled bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil

@@ -7,11 +7,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Slot says where claims find a job.
+// Slot says in which index claims find a job.
 type Slot int64
 
-// The values of Slot. A job that is leased but not known to have started keeps the Slot that it had
-// before the claim.
+// The values of Slot. A claimed job keeps its Slot until its start is reported.
 const (
 	NotQueued Slot = 0 // the job is held, blocked or ended
 	Ready     Slot = 1 // the job is in its lane, ordered by rank
@@ -19,7 +18,7 @@ const (
 	Running   Slot = 3 // the job is leased and was started
 )
 
-// WriteScope says which parts of a job Put writes.
+// WriteScope says which parts of a job the method Put writes.
 type WriteScope uint8
 
 // The values of WriteScope.
@@ -39,29 +38,31 @@ const (
 	ReadFull                     // also read Env and Stdin
 )
 
-// Job is a stored job together with the values that the rules need to change it.
+// Job is a stored job with the values that the rules need to change it.
 type Job struct {
 	queue.Job
 	Slot Slot
-	// Node is the number of the node that leased the job last. It is 0 if only one process uses the database.
+	// Node is the number of the node that leased the job last, or 0 if only one node uses the database.
 	Node        int64
 	Lane        int64   // number of the lane that contains the job, if Slot is Ready
-	NewError    *string // new text of Job.Error to be written; nil keeps the stored text
+	NewError    *string // new value of Job.Error; nil keeps the stored value
 	StoredBytes int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
-	LastAttempt string  // encoded last attempt, or "" if it has its own row; used by the engine only
+	LastAttempt string  // encoded last attempt, or "" if the attempt has its own row; the engine uses it
 	WriteScope  WriteScope
-	// Damaged reports that a requested part cannot be read. Error contains the reason.
+	// Damaged reports that a part of the job that was to be read is damaged. Error contains the reason.
 	Damaged bool
 }
 
-// Position returns the job's position in its lane. If the job is in no lane, it returns the position that the
-// job would get in its lane.
+// Position returns the job's position in its lane. If the job is in no lane, it returns the position that it
+// would have.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
-// Position is a position in the order of claims: the lowest rank comes first, then the lowest seq.
+// Position is a position in the order in which jobs are claimed: the lowest rank comes first, then the lowest
+// seq.
 type Position struct{ Rank, Seq int64 }
 
-// Compare returns a number below 0 if p comes before q, above 0 if p comes after q, and 0 if both are equal.
+// Compare returns a negative number if p comes before q, a positive one if p comes after q, and 0 if they are
+// equal.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Rank, q.Rank), cmp.Compare(p.Seq, q.Seq))
 }
@@ -72,39 +73,38 @@ func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q
 // Measurement describes the start or the end of an attempt, for the statistics.
 type Measurement struct {
 	Queue string
-	// EndState is the state of the job after the attempt. It is 0 if Measurement describes a start.
+	// EndState is the state of the job after the attempt, or 0 for a start.
 	EndState queue.State
-	// Duration is the job's wait if Measurement describes a start, and the attempt's run time if it describes an
-	// end.
+	// Duration is how long the job has waited, for a start, or the attempt's run time, for an end.
 	Duration time.Duration
-	// Fingerprint identifies the command of a completed job. It is 0 if the run time is not to be recorded
-	// for the command.
+	// Fingerprint identifies the command of a completed job, to record its run time. 0 means not to record
+	// it.
 	Fingerprint uint64
 }
 
-// Lease describes a leased job. Job equals the job's row, including changes that the engine has not written
-// yet, but has no Execution. A Lease is never modified; the rules replace it with a new one.
+// Lease describes a leased job. The field Job contains the job's row, with changes that the engine has not
+// written yet, but no Execution. The rules never modify a Lease; they replace it with a new one.
 type Lease struct {
 	Job     Job
 	Running bool   // the attempt is known to have started
-	Needs   []Need // the gates that the job holds, except its user's quota
-	// Turn is the turn in which the job's user was served by the claim. It is zero after the attempt has
-	// started or the service was restarted.
+	Needs   []Need // units of gates that the job holds, without its user's quota
+	// Turn records how the claim has changed the turns of users, so that the change can be undone. It is zero
+	// after the attempt has started or the service was restarted.
 	Turn UserTurn
 }
 
 // UserCounts holds the counts of one user.
 type UserCounts struct {
 	Waiting     int64 // number of waiting jobs
-	Hooks       int64 // number of waiting hooks of this user's jobs, whichever account runs them
-	StagedJobs  int64 // jobs of staged batches, which are not in the queue yet
+	Hooks       int64 // number of waiting hooks of this user's jobs, even if they run as another user
+	StagedJobs  int64 // jobs in batches that are not in the queue yet
 	Leased      int   // number of leased jobs
 	Bytes       int64 // bytes used by the user's jobs and schedules; see store.Quotas
-	OutputBytes int64 // the bytes of outputs, which are part of Bytes
+	OutputBytes int64 // part of Bytes that outputs take
 }
 
 // Counts holds the counts of all jobs.
 type Counts struct {
-	Waiting       int64 // waiting jobs, including those of committed batches
+	Waiting       int64 // number of waiting jobs, including those of committed batches
 	EnqueuedTotal int64 // number of jobs that were ever enqueued
 }

@@ -10,43 +10,44 @@ import (
 )
 
 // This file keeps claims from reading jobs that cannot start. A gate is a limited thing that a job needs in
-// order to start, such as a lock. Waiting jobs that need the same gates form a lane. A gate that lacks room for
-// the first job of a lane closes the whole lane (Lane.ClosedBy).
+// order to start, such as a lock. A lane is the list of ready jobs with the same queue, user and demands, so
+// that they need the same gates. If a gate has no room for the first job of a lane, it closes the whole lane
+// (Lane.ClosedBy). The head of a lane is the position from which claims read its jobs.
 //
-// An example with two lanes of one user and one queue: the jobs of both need a lock that one job may hold.
-// Those of lane B also need a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes
-// job 1, because lane A has the better head. The claim reads no further, so the head of lane A is now the
-// position just after job 1. When the claim checks lane A again, the lock is taken. So the lock closes lane A,
-// and then lane B. The lanes of one queue and one user that the same gate has closed form a list. So both lanes
-// are now in one list.
+// Example: one user has two lanes in one queue. The jobs of both need the same lock, which one job may hold;
+// those of lane B also need a rate. Lane A contains jobs 1 and 4, and lane B job 2. A claim takes job 1,
+// because lane A has the better head. It reads no further, so the head of lane A is now just after job 1.
+// When the claim checks lane A for another job, the lock is taken. So the lock closes lane A, and then lane
+// B. A gate keeps the lanes of one queue and user that it has closed in a list, so both lanes are now in one
+// list.
 //
-// When job 1 ends, endLease calls MarkGateDirty for the lock. OpenLanes opens only the lane with the best
-// head of the list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim
-// finds no job in lane A that ranks before the head of lane B, and moves the head of lane A to job 4. Lane A
-// no longer goes first, so setHead calls MarkGateDirty for the lock, and OpenLanes opens lane B. The claim
-// takes job 2 and closes both lanes again. They stay closed until job 2 ends.
+// When job 1 ends, endLease calls MarkGateDirty for the lock. OpenLanes then opens only the lane of the list
+// with the best head, lane A. Lane B stays closed, because the next claim would read lane A first anyway.
+// That claim finds no job in lane A that ranks before the head of lane B, and moves the head of lane A to job
+// 4. Lane A no longer goes first, so setHead calls MarkGateDirty for the lock, and OpenLanes opens lane B.
+// The claim takes job 2 and closes both lanes until job 2 ends.
 //
 // TestTwoLanesAndOneLock executes this example.
 
-// Lane is a group of ready jobs with the same queue, user and demands. Only gates can hold ready jobs back. A
-// claim checks the gates only for the first job of a lane. When a gate closes or opens a lane, the rows of its
-// jobs are not written.
-// See docs/decisions/0011.
+// Lane is the list of ready jobs with the same queue, user and demands. Only gates can keep these jobs from
+// starting. A claim checks the gates for the first job only. To open or close a lane, the rows of its jobs
+// need not be written. See docs/decisions/0011.
 type Lane struct {
 	ID    int64
 	Queue string
 	UID   int
-	// Needs lists the gates that the jobs need, except the user's quota. Nodes, locks and rates come first,
-	// then resources.
+	// Needs lists the gates that each of the jobs needs, except the user's quota: first nodes, locks and
+	// rates, then resources.
 	Needs []Need
-	// Head is the position of the lane's first unleased job, or an earlier position.
+	// Head is the position of the lane's first unleased job, or an earlier position. Claims read the lane
+	// from there.
 	Head Position
 	// Priority is the priority of the job at Head, or UnknownPriority.
 	Priority int64
-	// ClosedBy is the gate that lacks room for the first job. It is Open if no such gate is known, and Empty if
-	// the lane has no jobs.
+	// ClosedBy is the gate that has no room for the first job. It is Open if no such gate is known, and Empty
+	// if the lane has no jobs.
 	ClosedBy int64
-	// HeapIndex is used by the engine: the index of the lane in one of its heaps, or -1.
+	// HeapIndex is the index of the lane in a heap of the engine, or -1. Only the engine uses it.
 	HeapIndex int
 }
 
@@ -56,14 +57,14 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane that goes first. The
-// caller must then choose a lane again.
+// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane, which goes
+// first. The caller must then choose the lane of the next job again.
 const chooseAgain int64 = math.MinInt64 + 1
 
-// StartPosition is before every other position.
+// StartPosition comes before every other position.
 var StartPosition = Position{math.MinInt64, 0}
 
-// EndPosition is after every other position.
+// EndPosition comes after every other position.
 var EndPosition = Position{math.MaxInt64, math.MaxInt64}
 
 // Need is a gate that a job needs in order to start, and the number of its units that the job takes.
@@ -73,8 +74,8 @@ type Need struct {
 	Units int
 }
 
-// UserGate returns the number of the gate for a user's quota. It is below 0; the numbers of all other gates are
-// above 0.
+// UserGate returns the number of the gate for a user's quota. It is negative; the numbers of all other gates
+// are positive.
 func UserGate(uid int) int64 {
 	if uid < 0 {
 		return 2*int64(uid) - 1 // odd numbers are for uids below 0
@@ -82,8 +83,8 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even numbers are for all other uids
 }
 
-// ClosedListKey is the key of a list. The lanes that a gate has closed are divided into lists: one for each
-// queue and user.
+// ClosedListKey identifies a list of closed lanes. Each gate keeps one list of the lanes that it has closed
+// for each queue and user.
 type ClosedListKey struct {
 	Queue string
 	UID   int
@@ -94,7 +95,7 @@ func (l ClosedListKey) Compare(other ClosedListKey) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// ClosedListKey returns the key of the list that contains the lane while a gate closes the lane.
+// ClosedListKey returns the key of the list that contains the lane while it is closed.
 func (l *Lane) ClosedListKey() ClosedListKey { return ClosedListKey{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
@@ -107,34 +108,33 @@ type laneKeeper struct {
 	dropper  jobDropper
 	rechecks *RecheckState
 
-	// MadeJobsReady is true if a waiting claim may now find a job: the transaction has made a job runnable, or
-	// it has freed room in a full queue.
+	// MadeJobsReady is true if a waiting claim may find a job now, because the transaction has made a job
+	// ready or a full queue has room again.
 	MadeJobsReady bool
-	// claimSteps counts the steps of claims in this transaction. Each lane that a claim checks is a step, and
-	// so is each job that it reads but cannot lease. At a resource, a claim also checks the lanes that go
-	// before its lane; these are steps too.
+	// claimSteps counts the steps of claims in this transaction: the lanes that claims check, including lanes
+	// that go before them at a resource, and the jobs that claims read but cannot lease.
 	claimSteps int
-	// otherSteps counts the same kinds of steps outside of claims: in OpenLanes, and when a job joins a lane.
+	// otherSteps counts the same steps outside of claims: in OpenLanes, and when a job joins a lane.
 	otherSteps int
-	// steps points to the counter of the current operation: claimSteps while a claim chooses a lane,
-	// otherSteps at other times.
+	// steps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
+	// otherwise otherSteps.
 	steps *int
-	// skippedPriorities holds, by id, the priority of each lane that the claim has skipped. Such a lane had
-	// room, but its priority differed from that of the best lane. A change of the lane removes its entry.
+	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. They had
+	// room, but not the priority of the best lane. When a lane changes, its entry is removed.
 	skippedPriorities map[int64]int64
 }
 
-// jobDropper removes jobs from their lanes if they can no longer start. It is an interface because Rules
-// implements it with Move, and Move itself needs a laneKeeper.
+// jobDropper removes jobs that can no longer start from their lanes. Rules implements it with Move. It is an
+// interface because Move needs a laneKeeper.
 type jobDropper interface {
-	// Expire cancels a job that was not started before it expired.
+	// Expire cancels a job that has expired before it started.
 	Expire(j *Job) error
-	// HoldDamaged holds a job that cannot be read.
+	// HoldDamaged sets a job that cannot be read to held.
 	HoldDamaged(j *Job) error
 }
 
 // moveHead sets a lane's head and the gate that closes the lane. If the head changes, the lane's priority is
-// unknown afterwards.
+// unknown.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownPriority
@@ -142,12 +142,12 @@ func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	k.setHead(l, head, closedBy)
 }
 
-// setHead writes a lane: its head, the gate that closes it, and l.Priority. No other function writes these
+// setHead stores a lane's head, the gate that closes the lane, and l.Priority. Only setHead changes these
 // values.
 func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
-	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
-	// open now. Only the gate that closes this lane need not be checked, because it has no room for them
-	// either.
+	// While this lane was open, lanes behind it stayed closed in the lists of the gates that it needs. Now
+	// they may open. Only the gate that closes this lane need not be checked, because it has no room for
+	// those lanes either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != closedBy {
 			k.MarkGateDirty(gate)
@@ -158,8 +158,8 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 			}
 		}
 	}
-	// A lane that waits for a resource holds back all lanes behind its head. If this lane was such a lane, it
-	// now holds back fewer lanes.
+	// A lane that waits for a resource holds back the lanes behind its head. This lane may hold back fewer
+	// lanes now.
 	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
@@ -168,8 +168,8 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	k.recordErr(k.lanes.SetLane(*l))
 }
 
-// laneRoom returns how many jobs of a lane may be leased now. If maxJobs is 0, fullGate is the gate without
-// room, or chooseAgain.
+// laneRoom returns how many jobs of a lane may be leased now. If none, fullGate is the gate without room, or
+// chooseAgain.
 func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
 	maxJobs, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.Needs) && maxJobs > 0; i++ {
@@ -180,9 +180,9 @@ func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
 	return maxJobs, fullGate
 }
 
-// roomAtGate returns how many jobs of a lane one gate has room for. If maxJobs is 0, fullGate is set as by
-// laneRoom. A resource has no room for a lane while checkResourceOrder finds that another lane of the queue
-// goes first.
+// roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate or
+// chooseAgain. A resource has no room for a lane while another lane of the queue goes first; see
+// checkResourceOrder.
 func (k *laneKeeper) roomAtGate(l *Lane, need Need) (maxJobs int, fullGate int64) {
 	if need.Kind == queue.GateResource {
 		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
@@ -197,8 +197,8 @@ func (k *laneKeeper) roomAtGate(l *Lane, need Need) (maxJobs int, fullGate int64
 	return maxJobs, Open
 }
 
-// needAt returns how much a lane needs of a gate. For a gate that Needs does not list, it returns one unit of
-// the user's quota.
+// needAt returns what a lane needs of a gate. If Needs does not list the gate, it is the user's quota, of
+// which a lane needs one unit.
 func needAt(l *Lane, gate int64) Need {
 	for _, n := range l.Needs {
 		if n.Gate == gate {
@@ -208,10 +208,10 @@ func needAt(l *Lane, gate int64) Need {
 	return Need{Gate: gate, Kind: queue.GateUser, Units: 1}
 }
 
-// needsResource reports whether a lane needs this gate and the gate is a resource.
+// needsResource reports whether gate is a resource that the lane needs.
 func needsResource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
 
-// joinLane adds a job to its lane. The caller writes the job's row afterwards.
+// joinLane adds a job to its lane. The caller must then write the job's row.
 func (k *laneKeeper) joinLane(j *Job) {
 	l, err := k.lanes.Lane(j)
 	if k.failed(err) {
@@ -228,26 +228,26 @@ func (k *laneKeeper) joinLane(j *Job) {
 		candidate := l
 		candidate.Head = p
 		n, fullGate := k.laneRoom(&candidate)
-		// If fullGate is chooseAgain, the lane stays open, and a claim checks it later.
+		// If fullGate is chooseAgain, the lane stays open, and the next claim checks it.
 		if n == 0 && fullGate != chooseAgain {
 			closedBy = fullGate
 		}
 	}
 	k.MadeJobsReady = k.MadeJobsReady || closedBy == Open
-	// A job that is still leased does not count as the first job of its lane, so the priority of the head is
-	// not known.
+	// A job that is still leased is not the first job of its lane, so the priority of the first job is
+	// unknown.
 	if l.Priority = UnknownPriority; k.leases.Lease(j.Seq) == nil {
 		l.Priority = priorityToStore(j)
 	}
 	k.setHead(&l, p, closedBy)
 }
 
-// leaveLane records that an unleased job is about to leave its lane. If the job's lane holds back other lanes
-// at a resource, that resource is checked again.
+// leaveLane must be called before an unleased job leaves its lane. If the lane holds back other lanes at a
+// resource, the resource is checked again, because these lanes may open.
 func (k *laneKeeper) leaveLane(j *Job) {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-		// The row may be damaged, including the number of the lane. Nothing has to be done here: the claim that
-		// found the damaged job moves the lane's head past it.
+		// The row may be damaged, and with it the number of the lane. The claim that found the damaged job
+		// moves the head of the lane past the job, so there is nothing to do.
 		return
 	}
 	l, err := k.lanes.Lane(j)
@@ -259,7 +259,7 @@ func (k *laneKeeper) leaveLane(j *Job) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	switch {
-	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // the job is not at the head, so the head stays
+	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // the job is not the first one, so the head stays
 	case len(l.Needs) > 0:
 		k.moveHeadToNext(&l)
 	case l.Priority != UnknownPriority:
@@ -268,17 +268,17 @@ func (k *laneKeeper) leaveLane(j *Job) {
 	}
 }
 
-// moveHeadToNext moves the head of a lane with demands from a job that is about to leave to the next job. Without
-// this, a user could create many lanes whose heads have a good rank although all their jobs rank badly. Each
-// search for the best jobs would have to read all of these lanes first. Lanes without demands are few: one for
-// each user and queue.
+// moveHeadToNext moves the head of a lane with demands to the job after the first one, which is about to
+// leave. Otherwise a user could create many lanes whose heads rank well although their jobs rank badly, and
+// each search for the best job would have to read all these lanes first. Lanes without demands need no such
+// protection: each user has one in each queue.
 func (k *laneKeeper) moveHeadToNext(l *Lane) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
 	k.recordErr(k.lanes.ScanLane(&scan))
 	l.Priority = UnknownPriority
 	switch {
-	case len(scan.DamagedJobs) > 0: // a damaged job is held by the claim that finds it
+	case len(scan.DamagedJobs) > 0: // the claim that finds the damaged job will hold it
 		k.setHead(l, scan.Lane.Head, l.ClosedBy)
 	case len(scan.Jobs) > 0:
 		k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
@@ -287,13 +287,13 @@ func (k *laneKeeper) moveHeadToNext(l *Lane) {
 	}
 }
 
-// endLease ends a lease and frees what the job held at its gates.
+// endLease ends a lease and frees the units of gates that the job has held.
 func (k *laneKeeper) endLease(l *Lease) {
 	k.leases.DeleteLease(l)
 	k.MarkGateDirty(UserGate(l.Job.UID))
 	for _, n := range l.Needs {
 		k.MarkGateDirty(n.Gate)
 	}
-	// If the queue has room for exactly one job now, it had no room before this lease ended.
+	// With room for exactly one job now, the queue had no room before this lease ended.
 	k.MadeJobsReady = k.MadeJobsReady || k.queues.Queue(l.Job.Queue).Room == 1
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// TestTwoLanesAndOneLock is the example at the top of lanes.go.
+// TestTwoLanesAndOneLock executes the example at the top of lanes.go.
 func TestTwoLanesAndOneLock(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db")) // lane A
@@ -69,7 +69,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 	}
 }
 
-// A closed lane does not keep a claim from jobs that rank behind it.
+// A claim takes the next job that can start, even if jobs of a closed lane rank before it.
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -79,7 +79,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 	f.wantLane("waits", "closed by @db")
 }
 
-// A job that joins an empty lane finds it closed if a gate of the lane is full. No claim has to close it.
+// A job that joins an empty lane closes the lane if one of its gates is full. No claim has to find this out.
 func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -87,7 +87,7 @@ func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f.wantLane("waits", "closed by @db")
 }
 
-// A lane is closed by the first of its gates that lacks room, in the order in which claims check gates.
+// A lane is closed by the first of its gates without room, in the order in which claims check the gates.
 func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@a")
@@ -100,7 +100,7 @@ func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f.wantLane("both", "open")
 }
 
-// A lane counts as empty after a claim has read it to its end. A new job opens the lane again.
+// A lane counts as empty when a claim has read it to its end. A new job opens it.
 func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -113,7 +113,7 @@ func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 	f.wantLane("2", "open")
 }
 
-// A lane with demands is empty after its only job was cancelled.
+// A lane with demands is empty when its only job is cancelled.
 func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db"))
@@ -121,7 +121,7 @@ func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f.wantLane("1", "empty")
 }
 
-// A gate with room opens the best lane of each list, that is of each queue and user.
+// When a gate has room again, it opens the best lane of each list. There is one list for each queue and user.
 func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -137,8 +137,8 @@ func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f.wantLane("other user", "open")
 }
 
-// A closed lane waits behind an open lane of the same queue and user. It opens when the open lane no longer
-// goes first.
+// A lane stays closed behind an open lane of the same queue and user that needs the same gate. It opens when
+// the first job of the open lane leaves.
 func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	leave := map[string]func(*fixture){
 		"is cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "first") },
@@ -164,7 +164,7 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	}
 }
 
-// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the rest.
+// OpenLanes checks a limited number of lanes in each transaction, and continues in the next one.
 func TestOpenLanesContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -204,7 +204,7 @@ func TestClaimCancelsExpiredJob(t *testing.T) {
 	}
 }
 
-// A claim holds a job that cannot be read, and takes the next one.
+// A claim sets a job that cannot be read to held, and takes the next one.
 func TestClaimHoldsDamagedJob(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "broken"}, queue.Job{ID: "next"})

@@ -7,16 +7,16 @@ import (
 
 // This file makes room for data that a user's jobs produce.
 //
-// A request that would take a user above max_bytes_per_user is rejected. The record and output of an ended
-// attempt cannot be rejected, because the job was already accepted. The same holds for a hook of an ended job.
-// So the transaction makes room for this data by removing outputs and inputs of the same user. If that does not
-// make enough room, the output is not kept, and the hook is not created.
+// A request is rejected if it would take a user above max_bytes_per_user. But the record and the output of an
+// attempt cannot be rejected when it ends, and neither can the hook of an ended job. So the transaction
+// removes old outputs and inputs of the same user. If that is not enough, the output is not kept, or the hook
+// is not created.
 //
 // Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest
 // outputs are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and
-// the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes each.
-// 5,000 of them would have to be removed, and such a long transaction would delay all others. If not even the
-// record fits, each further attempt of a job that has store.KeptAttemptRecords records replaces the oldest one.
+// the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes each: a
+// transaction that removes 5,000 of them would delay all others for too long. If not even the record fits,
+// and the job has store.KeptAttemptRecords records, the new record replaces the oldest one.
 
 // roomMaker makes room for data that a user's jobs produce.
 type roomMaker struct {
@@ -26,9 +26,9 @@ type roomMaker struct {
 	history  History
 }
 
-// makeRoom reports whether a user may hold addedBytes more bytes. maxBytes is the limit for all bytes of the user;
-// 0 means unlimited. If they would exceed it, makeRoom removes outputs and inputs of the user. It removes nothing
-// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+// makeRoom reports whether a user may hold addedBytes more bytes without exceeding maxBytes; 0 means
+// unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if that would not be
+// enough, or if store.RemovalLimit does not allow it.
 func (m *roomMaker) makeRoom(uid int, addedBytes, maxBytes int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
@@ -41,14 +41,14 @@ func (m *roomMaker) makeRoom(uid int, addedBytes, maxBytes int64) bool {
 	if m.counters.UserCounts(uid).Bytes+addedBytes > maxBytes {
 		return false
 	}
-	m.clock.WakeAt(m.clock.Now()) // wake Promote: after it, the service deletes unneeded output files
+	m.clock.WakeAt(m.clock.Now()) // call Promote soon: after it, the service deletes unneeded output files
 	return true
 }
 
-// makeRoomForAttempt makes room for an ended attempt of a job. maxBytes is the limit for the bytes of the job's
-// user; 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
-// output, and lists the output file for deletion. If there is no room for the attempt's record either, and the
-// job has store.KeptAttemptRecords records, it deletes the oldest. So the job's history does not grow.
+// makeRoomForAttempt makes room for the output and the record of an ended attempt. maxBytes is the byte limit
+// of the job's user; 0 means unlimited. If the output does not fit, it returns a settlement without the
+// output, and lists the output file for deletion. If the record does not fit either and the job has
+// store.KeptAttemptRecords records, it deletes the oldest one, so that the history does not grow.
 func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, maxBytes int64) *store.Settlement {
 	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)
 	if m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), maxBytes) {

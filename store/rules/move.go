@@ -6,10 +6,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Move changes a job's state. No other function changes states. It checks that the transition is allowed, puts
-// the job into its lane, writes the job and updates the counts. If kind is not "", it adds an event. It also
-// writes other changes that the caller has made to the job. If the job is leased, a move to any state except
-// processing ends the lease. See docs/decisions/0002.
+// Move changes a job's state; no other function does. It checks that the transition is allowed, puts a ready
+// job into its lane, writes the job with all changes that the caller has made to it, and updates the counts.
+// If kind is not "", it adds an event. Unless the new state is processing, it ends the lease of a leased job.
+// See docs/decisions/0002.
 func (r *Rules) Move(j *Job, newState queue.State, kind queue.EventKind, detail []byte) {
 	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
 	l := r.tx.Lease(j.Seq)
@@ -63,16 +63,15 @@ func (r *Rules) setState(j *Job, newState queue.State) {
 	}
 }
 
-// transitionAllowed reports whether a job may change from one state to another. For a leased job, it also
-// allows the transitions from processing, because the attempt may have run although its start is not recorded
-// yet.
+// transitionAllowed reports whether a job may change from oldState to newState. A leased job may also change
+// as if it were processing, because its attempt may have run before its start was reported.
 func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
 	return oldState == newState || oldState.CanChangeTo(newState) ||
 		isLeased && oldState.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(newState)
 }
 
-// assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It
-// ensures that Promote is called when the job is due or expires.
+// assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane. It makes the
+// service call Promote when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) {
 	if j.State.Waiting() {
 		r.tx.WakeAt(j.ExpiresAt)
@@ -91,7 +90,7 @@ func (r *Rules) assignSlot(j *Job) {
 	}
 }
 
-// MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
+// MarkDue puts a job that is due into its lane. If its ageing starts now, the job gets its arrival number.
 func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.AgingSince {
 		j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
@@ -114,13 +113,13 @@ var (
 	disownedDetail = []byte(`{"reason":"disowned"}`)
 )
 
-// rankOf returns the job's rank under the current order.
+// rankOf computes the job's rank from the current settings.
 func rankOf(settings Settings, j *queue.Job) int64 {
 	order, _ := settings.Order()
 	return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber)
 }
 
-// Rerank gives a job its rank under the current order.
+// Rerank changes a job's rank to the one that follows from the current settings.
 func (r *Rules) Rerank(j *Job) error {
 	l := r.tx.Lease(j.Seq)
 	if l != nil {
@@ -133,18 +132,18 @@ func (r *Rules) Rerank(j *Job) error {
 		r.tx.PutLease(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Slot == Ready {
-		r.joinLane(j) // the job joins its lane again, because its new position may be before the lane's head
+		r.joinLane(j) // the lane's head may be after the new position, so add the job to its lane again
 	}
 	r.recordErr(r.tx.Put(j))
 	return r.err
 }
 
-// Disown gives an unleased job to formerOwnerUID, a uid below 0 that no account has. It is called when the
-// job's uid belongs to another account now. A waiting job is then held.
+// Disown gives an unleased job to formerOwnerUID, a negative uid that no account has, because another account
+// has the job's uid now. A waiting job is held.
 func (r *Rules) Disown(j *Job, formerOwnerUID int) error {
 	if j.Slot == Ready {
 		r.leaveLane(j)
-		j.Slot = NotQueued // the job is in no lane; a waiting job is held below
+		j.Slot = NotQueued // the job is in no lane now; a waiting job is held below
 	}
 	from := j.State
 	if from.Waiting() {
@@ -171,17 +170,17 @@ func (r *Rules) Disown(j *Job, formerOwnerUID int) error {
 	return r.err
 }
 
-// disownAfterLease disowns a job whose lease has just ended, if another account got the job's uid during the
-// lease.
+// disownAfterLease is called when the lease of a job has ended. If another account has got the job's uid
+// during the lease, it disowns the job.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
-		r.tx.WakeAt(r.tx.Now()) // wake Promote, which ends the disownment after its last job
+		r.tx.WakeAt(r.tx.Now()) // call Promote, which ends the disownment after its last job
 		r.recordErr(r.Disown(j, former))
 	}
 }
 
-// HoldDamaged holds a job that cannot be read. A job in a state that claims do not consider keeps its state and
-// only leaves its lane.
+// HoldDamaged sets a job that cannot be read to held. If the damaged state is not one in which jobs start,
+// the job only leaves its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A move follows the state table of package queue. A leased job may also take the transitions of a running job,
-// because its start may not have been reported.
+// Move allows the transitions in the state table of package queue. A leased job may also change as if it were
+// running, because its start may not have been reported.
 func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
@@ -33,7 +33,8 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	}
 }
 
-// A job that ends frees its gates and the numbers of its resource units. A job that starts keeps both.
+// When a job ends, the gates and the units of resources that it has held are free. A job that starts keeps
+// both.
 func TestMoveEndsLease(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
@@ -49,7 +50,7 @@ func TestMoveEndsLease(t *testing.T) {
 	}
 }
 
-// Every change of a job notifies its watches.
+// Every change of a job notifies the callers that watch it.
 func TestMoveNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -61,7 +62,7 @@ func TestMoveNotifiesWatches(t *testing.T) {
 	}
 }
 
-// A job that ends counts toward its queue's own retention only if it is completed or cancelled.
+// A job that has ended counts in its queue's own retention only if it is completed or cancelled.
 func TestRetentionOfQueueCountsJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
@@ -78,7 +79,7 @@ func TestRetentionOfQueueCountsJobs(t *testing.T) {
 	}
 }
 
-// A removed job gives back the bytes that it used.
+// A removed job uses no bytes of its user's quota.
 func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -92,8 +93,8 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 	}
 }
 
-// When the uid of a user belongs to another account, the waiting jobs of the former owner are held under a uid
-// that no account has. A leased job is disowned after its lease.
+// If another account gets the uid of a user, the user's waiting jobs are held under a uid that no account
+// has. A leased job gets that uid when its lease ends.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "leased"})
@@ -117,7 +118,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	}
 }
 
-// A new rank moves a job within its lane, even to a position before the head of the lane.
+// A new rank changes the position of a job in its lane, even to one before the lane's head.
 func TestRerankMovesJobInItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "low", Priority: 1})
@@ -128,8 +129,8 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 	f.wantClaim(2, "high low")
 }
 
-// While jobs get new ranks, a claim computes the rank of each job that it takes. So a job has its new rank when
-// it is given back.
+// While the ranks of all jobs are computed from new settings, a claim computes the rank of each job that it
+// takes. So a job that is returned has its new rank.
 func TestClaimComputesRankDuringRerank(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Priority: 5})
@@ -141,7 +142,7 @@ func TestClaimComputesRankDuringRerank(t *testing.T) {
 	}
 }
 
-// A job with a start time enters its lane when it is due.
+// A job with a start time joins its lane when it is due.
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Delay: time.Minute})

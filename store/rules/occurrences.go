@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enqueueFunc inserts a draft as a job. If it returns an error, nothing has changed.
+// enqueueFunc enqueues a draft as a job. If it returns an error, it has changed nothing.
 type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 
-// RunOccurrences carries out and records occurrences of a schedule; see store.Schedules. It calls enqueue for
-// each new job. See docs/decisions/0022.
+// RunOccurrences enqueues the jobs of a schedule's occurrences (planned starts), and records the outcomes;
+// see store.Schedules. It calls enqueue for each new job. See docs/decisions/0022.
 func (r *Rules) RunOccurrences(
 	request *store.OccurrenceRequest, enqueue enqueueFunc,
 ) (result store.OccurrenceResult, err error) {
@@ -61,7 +61,7 @@ func (r *Rules) RunOccurrences(
 	return result, r.err
 }
 
-// recordMissed records the occurrences that were missed, with one event for all.
+// recordMissed records the occurrences that were missed, and adds one event for all of them.
 func (r *Rules) recordMissed(request *store.OccurrenceRequest) {
 	if len(request.MissedOccurrences) == 0 {
 		return
@@ -75,7 +75,7 @@ func (r *Rules) recordMissed(request *store.OccurrenceRequest) {
 	r.recordErr(r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, encodeDetail(detail)))
 }
 
-// occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
+// occurrenceEnqueuer handles the occurrences of one OccurrenceRequest.
 type occurrenceEnqueuer struct {
 	rules           *Rules
 	request         *store.OccurrenceRequest
@@ -83,15 +83,15 @@ type occurrenceEnqueuer struct {
 	unfinishedCount int   // number of the schedule's unfinished jobs
 	newestSeq       int64 // seq of the newest unfinished job; 0 if all have ended
 	newestID        string
-	enqueuedNewest  bool  // true if this call enqueued the newest job; the next job then depends on that job
-	toReplace       []Job // unfinished jobs that the next enqueued job replaces
-	rejection       error // reason why this call cannot enqueue any job; nil if it can
+	enqueuedNewest  bool  // this call enqueued the newest job, so the next job depends on it
+	toReplace       []Job // unfinished jobs that the next job replaces
+	rejection       error // why this call cannot enqueue a job; nil if it can
 	enqueue         enqueueFunc
 }
 
-// runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. If a user
-// requested the run, it returns an error instead. It also returns an error if failOverQuota is set and the
-// rejection is due to the user's quota.
+// runOccurrence enqueues the job of one occurrence and returns a record of the outcome. If the job is
+// rejected, the record says so. But it returns an error instead if a user requested the run, if the store
+// accepts no jobs now, or if failOverQuota is true and the user's quota is exceeded.
 func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
 	run := store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OutcomeEnqueued,
 		RequestedBy: e.request.RequestedBy}
@@ -122,8 +122,8 @@ func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.Millis, failOverQuota
 	return run, e.rules.err
 }
 
-// enqueueOccurrence enqueues the job of an occurrence, and sets the seq, id and state of j. If the job is
-// rejected, it returns the reason.
+// enqueueOccurrence enqueues the job of an occurrence, and sets the seq, id and state of j. It returns an
+// error if the job is rejected.
 func (e *occurrenceEnqueuer) enqueueOccurrence(plannedAt queue.Millis, j *Job) error {
 	draft, ownParents := e.draft(), len(e.schedule.Draft.DependsOn)
 	switch {
@@ -178,7 +178,7 @@ func (e *occurrenceEnqueuer) draft() queue.Job {
 }
 
 // enqueueReplacing enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these
-// jobs do not change.
+// jobs are not cancelled.
 func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id string, err error) {
 	if len(e.toReplace) == 0 {
 		return e.enqueue(draft)
@@ -186,7 +186,7 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	err = e.rules.tx.WithSavepoint(func() error {
 		bytesBefore := e.rules.HookBytes
 		for i := range e.toReplace {
-			// Read the job again, because enqueueing the hooks of the previous job may have changed it.
+			// The hooks of the previous job may have changed this job, so read it again.
 			j, err := e.rules.tx.Job(e.toReplace[i].Seq, ReadSummary)
 			if err != nil {
 				return err
@@ -206,12 +206,12 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	return seq, id, err
 }
 
-// MaxReplacedHookBytes limits the bytes read and written for the hooks of jobs that one request replaces. It does
-// not apply to a request that replaces only one job.
+// MaxReplacedHookBytes limits the bytes that are read and written for the hooks of the jobs that one request
+// replaces. A request that replaces only one job may exceed it.
 const MaxReplacedHookBytes = 8 << 20
 
-// CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
-// bytes.
+// CheckReplacedHooks returns an error if a request replaces several jobs whose hooks together need more than
+// MaxReplacedHookBytes.
 func CheckReplacedHooks(jobCount, hookBytes int) error {
 	if jobCount > 1 && hookBytes > MaxReplacedHookBytes {
 		return queue.Errorf(queue.CodeQueueFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; "+
@@ -220,11 +220,11 @@ func CheckReplacedHooks(jobCount, hookBytes int) error {
 	return nil
 }
 
-// errDryRun is returned inside Savepoints.WithSavepoint to undo the changes of a dry run.
+// errDryRun makes Savepoints.WithSavepoint undo the changes of a dry run.
 var errDryRun = errors.New("dry run")
 
-// checkRejection checks whether the new job would be rejected even after the jobs that it replaces have ended.
-// If so, it stores the reason in e.rejection, and the caller need not end these jobs.
+// checkRejection checks with a dry run whether the new job would be rejected even if the jobs that it
+// replaces had ended. It then stores the reason in e.rejection, and the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkRejection() error {
 	err := e.rules.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.draft()); err != nil {
@@ -238,7 +238,7 @@ func (e *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// This is not a rejection, because the unique key is free once the replaced jobs have ended.
+	// The replaced jobs have the unique key only until they end, so the new job is not rejected.
 	case rejection.Code == queue.CodeExists && e.schedule.Draft.UniqueFor == 0:
 		return nil
 	}

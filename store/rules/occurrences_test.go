@@ -31,7 +31,7 @@ func occurrenceRequest(occurrences ...queue.Millis) store.OccurrenceRequest {
 	}
 }
 
-// runOccurrences runs occurrences in a transaction, like an engine.
+// runOccurrences runs occurrences in a transaction, in the same steps as the engine.
 func (f *fixture) runOccurrences(request store.OccurrenceRequest) (result store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.runTx(func(r *Rules) error {
@@ -50,7 +50,7 @@ func (f *fixture) runOccurrences(request store.OccurrenceRequest) (result store.
 	return result, err
 }
 
-// listRecordedOutcomes lists the outcomes that are recorded for the schedule, with their planned times.
+// listRecordedOutcomes returns the planned time and the outcome of each recorded occurrence of the schedule.
 func (f *fixture) listRecordedOutcomes() string {
 	var list []string
 	for _, r := range f.occurrenceRecords["s"] {
@@ -59,8 +59,8 @@ func (f *fixture) listRecordedOutcomes() string {
 	return strings.Join(list, ", ")
 }
 
-// Missed occurrences that the schedule catches up on run one after another. The remaining ones are recorded as
-// missed. The schedule remembers the newest occurrence that was handled.
+// If several occurrences were missed, the jobs of those that the schedule catches up on run one after
+// another. The others are recorded as missed. The schedule stores the newest occurrence that was handled.
 func TestScheduleCatchesUp(t *testing.T) {
 	cases := map[string]struct {
 		missed, runs []queue.Millis
@@ -91,7 +91,8 @@ func TestScheduleCatchesUp(t *testing.T) {
 	}
 }
 
-// If an earlier job of the schedule has not ended, the overlap policy decides.
+// If an earlier job of the schedule has not ended, the overlap policy decides what happens to the next
+// occurrence.
 func TestScheduleOverlap(t *testing.T) {
 	cases := map[store.Overlap]struct{ outcome, states string }{
 		store.OverlapSkip:    {"300 skipped", "pending gone"},
@@ -118,7 +119,8 @@ func TestScheduleOverlap(t *testing.T) {
 	}
 }
 
-// A queued occurrence runs after the earlier job has ended, even if that job is dead.
+// With the overlap "queue", the job of the next occurrence runs after the earlier job has ended, even if that
+// job is dead.
 func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
@@ -129,8 +131,8 @@ func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	f.claimAndEnd("s-300", queue.Completed)
 }
 
-// With the overlap "replace", a leased job must be ended before it can be replaced. Until then, the occurrence
-// does nothing.
+// With the overlap "replace", a leased job must end before another job can replace it. Until then,
+// RunOccurrences changes nothing.
 func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
@@ -152,7 +154,7 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f.wantStates("s-300", "pending")
 }
 
-// With the overlap "replace", a leased job need not end if the new job would be rejected in any case.
+// With the overlap "replace", a leased job is not ended if the new job would be rejected anyway.
 func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
@@ -171,7 +173,7 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	}
 }
 
-// A request that was made for an earlier version of the schedule does nothing.
+// A request for an earlier version of the schedule does nothing.
 func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	cases := map[string]func(*store.Schedule){
 		"replaced by a new definition":   func(s *store.Schedule) { s.Generation = 2 },
@@ -196,7 +198,7 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	}
 }
 
-// A user can run a schedule that is paused. The run does not change the schedule's times. If its job is
+// A user can run a paused schedule. The run does not change the times of the schedule. If the job is
 // rejected, the user gets an error.
 func TestRunRequestedByUser(t *testing.T) {
 	f := newFixture(t)
@@ -217,7 +219,7 @@ func TestRunRequestedByUser(t *testing.T) {
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
 
-// A rejected job is recorded as refused, so that the schedule continues.
+// If the job of an occurrence is rejected, this is recorded, and the schedule continues.
 func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
@@ -231,7 +233,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	}
 }
 
-// An occurrence whose id is taken gets the next candidate.
+// If the id for the job of an occurrence is taken, the job gets the next possible id.
 func TestOccurrenceTakesFreeID(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
@@ -242,7 +244,7 @@ func TestOccurrenceTakesFreeID(t *testing.T) {
 	f.wantStates("s-200-3", "pending")
 }
 
-// An error that is not a rejection ends the transaction.
+// If an error does not reject the job of an occurrence, the transaction fails.
 func TestRunOccurrencesReturnsOtherErrors(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)

@@ -7,31 +7,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RecheckState lists the gates that must be checked again. It is kept in memory between transactions. After a
-// restart, an engine must call MarkGateDirty for every gate that closes a lane.
+// RecheckState lists the gates whose closed lanes must be checked, because they may have room again. It stays
+// in memory between transactions. After a restart, the engine must call MarkGateDirty for every gate that
+// closes a lane.
 type RecheckState struct {
-	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The
-	// next call of Promote checks the remaining lanes. Until then, jobs of other lanes may start although they
-	// have a worse rank.
+	// MaxSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxSteps. The next call
+	// of Promote continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
+	// to be checked.
 	MaxSteps int
 
-	// dirtyGates contains each gate that may have room again for a lane that it has closed. The value is the
-	// progress of checking that gate.
+	// dirtyGates contains the gates to check. The value is the progress of the check.
 	dirtyGates map[int64]recheckPass
 }
 
-// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedListKey.Compare. A
-// list contains the closed lanes of one queue and user.
+// recheckPass is the progress of one check of all lists of a gate, in the order of ClosedListKey.Compare. A
+// list contains the lanes of one queue and user that the gate has closed.
 type recheckPass struct {
-	lastChecked ClosedListKey // the last list that was checked; zero if none was
-	repeat      bool          // another pass follows, because MarkGateDirty was called during this one
+	lastChecked ClosedListKey // the list that was checked last; zero if none was
+	repeat      bool          // check all lists once more, because MarkGateDirty was called during this pass
 }
 
 // DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
 func (s *RecheckState) DirtyGateCount() int { return len(s.dirtyGates) }
 
-// SaveDirtyGates remembers the gates that must be checked again. If the transaction is undone, the caller must
-// call the returned function, which adds these gates to the list again.
+// SaveDirtyGates saves the list of gates to check. If the transaction is undone, the caller must call
+// restore, which adds the saved gates to the list again.
 func (s *RecheckState) SaveDirtyGates() (restore func()) {
 	if len(s.dirtyGates) == 0 {
 		return func() {}
@@ -40,29 +40,31 @@ func (s *RecheckState) SaveDirtyGates() (restore func()) {
 	return func() { maps.Copy(s.dirtyGates, kept) }
 }
 
-// MaxSteps limits the steps that claims take in one transaction, and the steps that OpenLanes takes. The limit
-// is so low that other commits are hardly delayed. See docs/decisions/0015.
+// MaxSteps limits the steps of claims in one transaction, and also those of OpenLanes, so that they hardly
+// delay other commits. See docs/decisions/0015.
 const MaxSteps = 250
 
-// MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. Code that makes room at a
-// gate must call it. Code that removes an open lane, or moves its head, must call it too, because other lanes
-// of the gate stay closed behind that lane. If the gate is already being checked, the current pass continues,
-// and another full pass follows. So OpenLanes reaches every list even if the calls repeat.
+// MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. It must be called when
+// the gate has more room, and also when an open lane that needs the gate is removed or its head moves,
+// because other lanes stay closed behind that lane. If a pass over the gate's lists is in progress, it
+// continues, and another pass follows. So OpenLanes reaches every list however often MarkGateDirty is called.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
 	pass := k.rechecks.dirtyGates[gate]
 	pass.repeat = pass.lastChecked != ClosedListKey{}
 	k.rechecks.dirtyGates[gate] = pass
 }
 
-// markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has lost room. A lane that
-// goes first at a resource may now lack room at that gate. Then it no longer holds back the lanes behind it.
+// markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has less room: a lane
+// that goes first at a resource may now wait for that gate, and then no longer holds back the lanes behind
+// it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGates() {
 		k.MarkGateDirty(gate)
 	}
 }
 
-// outOfSteps reports whether the current operation has taken as many steps as it may in one transaction.
+// outOfSteps reports whether the current operation has taken all the steps that it may take in this
+// transaction.
 func (k *laneKeeper) outOfSteps() bool {
 	if k.steps == &k.claimSteps {
 		return k.claimSteps >= MaxSteps
@@ -70,13 +72,13 @@ func (k *laneKeeper) outOfSteps() bool {
 	return k.otherStepsUsedUp()
 }
 
-// otherStepsUsedUp reports whether the steps outside of claims are used up in this transaction.
+// otherStepsUsedUp reports whether the limit of steps outside of claims is reached in this transaction.
 func (k *laneKeeper) otherStepsUsedUp() bool {
 	return k.otherSteps >= cmp.Or(k.rechecks.MaxSteps, MaxSteps)
 }
 
-// OpenLanes opens closed lanes that have room now. If it runs out of steps, the next Promote continues. Every
-// transaction ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed
+// OpenLanes opens closed lanes that have room now. It runs at the end of every transaction. If it runs out of
+// steps, the next call of Promote continues. Only OpenLanes, checkResourceOrder and joinLane open closed
 // lanes.
 func (k *laneKeeper) OpenLanes() error {
 	for len(k.rechecks.dirtyGates) > 0 && k.err == nil {
@@ -85,7 +87,7 @@ func (k *laneKeeper) OpenLanes() error {
 				k.clock.WakeAt(k.clock.Now())
 				return k.err
 			}
-			// Delete the gate first, because the code below may add it again.
+			// openLanesOfGate may add the gate again, so delete it first.
 			delete(k.rechecks.dirtyGates, gate)
 			k.openLanesOfGate(gate, pass)
 		}
@@ -93,9 +95,9 @@ func (k *laneKeeper) OpenLanes() error {
 	return k.err
 }
 
-// openLanesOfGate continues a pass: it opens the best lane of each list of a gate if the lane has room. The
-// other lanes of the list stay closed behind the best one. A lane for which another gate lacks room moves to
-// the list of that gate.
+// openLanesOfGate continues a pass over the lists of a gate: it opens the best lane of each list if that lane
+// has room. The other lanes of a list stay closed behind the best one. If another gate has no room for a
+// lane, the lane moves to a list of that gate.
 func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	var lanes []Lane
 	k.recordErr(k.lanes.EachClosedList(gate, pass.lastChecked, func(l Lane) (bool, error) {
@@ -126,7 +128,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	k.rechecks.dirtyGates[gate] = pass
 }
 
-// openBestOfList opens the best lane of one list if the lane has room.
+// openBestOfList opens the best lane of one list if the lane has room at all its gates.
 func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
 	list := l.ClosedListKey()
 	for {
@@ -134,7 +136,7 @@ func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
 		if !k.advanceHead(l, gate) {
 			n, fullGate := k.laneRoom(l)
 			if n == 0 && fullGate == gate {
-				return // the gate has no room for this lane, so the lanes behind it stay closed too
+				return // the gate has no room for the best lane, so the other lanes of the list stay closed too
 			}
 			if n > 0 {
 				k.MadeJobsReady = true

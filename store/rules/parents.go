@@ -17,8 +17,8 @@ type parentChecker struct {
 	edges Dependencies
 }
 
-// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, or if drafts
-// depend on each other in a cycle. It also returns an error for invalid demands.
+// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, if drafts depend
+// on each other in a cycle, or if demands are invalid.
 func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 					"refers to job %d of the request, but the request has only jobs 1 to %d", d.DraftNumber, len(drafts))
 				return errorAtDraft(err, i, len(drafts))
 			}
-			if d.DraftNumber != 0 || d.ID != "" { // the parent is another draft, or a stored job that was found
+			if d.DraftNumber != 0 || d.ID != "" { // resolveParents has found the parent: another draft or a stored job
 				continue
 			}
 			if _, err := p.jobs.Job(d.JobSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
@@ -53,7 +53,7 @@ func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 	return checkAcyclic(drafts)
 }
 
-// resolveParents finds the jobs that drafts depend on by id: other drafts of the request, or stored jobs.
+// resolveParents finds the jobs on which drafts depend by id: other drafts of the request, or stored jobs.
 func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 	var draftNumbers map[string]int
 	for i := range drafts {
@@ -83,8 +83,8 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// checkParents finds the jobs that an edited job depends on. It returns an error if the job must not wait for
-// one of them, for example because this would close a cycle.
+// checkParents finds the jobs on which an edited job depends. It returns an error if the job must not depend
+// on one of them, for example because the jobs would then wait for each other.
 func (p *parentChecker) checkParents(j *Job) error {
 	for i := range j.DependsOn {
 		if j.DependsOn[i].ID == j.ID {
@@ -92,7 +92,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 		}
 	}
 	drafts := []queue.Job{j.Job}
-	// Clear the id, so that resolveParents does not treat this stored job as a draft that others can depend on.
+	// Clear the id: otherwise resolveParents would take this job for a draft on which it can depend.
 	drafts[0].ID = ""
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (p *parentChecker) checkParents(j *Job) error {
 	return nil
 }
 
-// edgeStatuses returns the status of each edge of a new job. anyUnresolved reports whether any edge is
-// undecided, and anyBroken whether any is broken.
+// edgeStatuses returns the status of each dependency of a new job. anyUnresolved reports whether one is
+// undecided, and anyBroken whether one is broken.
 func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
@@ -130,7 +130,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 		status := store.Unresolved
 		switch {
 		case d.DraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
-		// In the next two cases, the parent was removed after this draft was staged.
+		// In the next two cases, the parent was removed while this draft was in a batch.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
@@ -149,7 +149,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 	return statuses, anyUnresolved, anyBroken
 }
 
-// replaceEdges deletes the edges of an edited job and adds edges to the parents that checkParents has found.
+// replaceEdges replaces the dependencies of an edited job by those that checkParents has found.
 func (p *parentChecker) replaceEdges(j *Job) {
 	statuses, _, _ := p.edgeStatuses(&j.Job)
 	p.recordErr(p.edges.DeleteEdges(j.Seq))
@@ -158,16 +158,16 @@ func (p *parentChecker) replaceEdges(j *Job) {
 	}
 }
 
-// ancestors collects the jobs that a job will wait for, directly or through other jobs.
+// ancestors collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
 type ancestors struct {
 	edges     Dependencies
 	child     int64
 	seenSeqs  map[int64]bool
-	edgeCount int // number of edges followed
+	edgeCount int // number of dependencies followed
 }
 
-// add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
-// child, it returns an error that contains parentID.
+// add adds a parent and all jobs for which it waits, each only once. If one of them waits for the child, add
+// returns an error that contains parentID.
 func (a *ancestors) add(parent int64, parentID string) error {
 	if a.seenSeqs[parent] {
 		return nil
@@ -197,11 +197,12 @@ func (a *ancestors) add(parent int64, parentID string) error {
 	return nil
 }
 
-// maxAncestorEdges limits the jobs and the edges that are visited to find a cycle. Visiting this many hardly
-// delays other commits.
+// maxAncestorEdges limits the jobs and dependencies that are visited to find a cycle, so that the search
+// hardly delays other commits.
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
-// errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the draft's index.
+// errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the index of
+// the draft.
 func errorAtDraft(e *queue.Error, i, draftCount int) error {
 	if draftCount > 1 {
 		return e.WithIndex(i + 1)
@@ -209,8 +210,8 @@ func errorAtDraft(e *queue.Error, i, draftCount int) error {
 	return e
 }
 
-// checkAcyclic returns an error that names the drafts of a cycle, if drafts depend on each other in a cycle. It
-// need not check stored jobs, because they cannot depend on drafts.
+// checkAcyclic returns an error that names the drafts of a cycle if drafts depend on each other. Stored jobs
+// need no check, because they cannot depend on drafts.
 func checkAcyclic(drafts []queue.Job) error {
 	const (
 		unvisited = iota

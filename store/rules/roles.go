@@ -5,17 +5,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file lists what the rules need of an engine, with one interface for each kind of data. These interfaces
-// are called roles. A part of the rules takes only the roles that it uses.
+// This file lists what the rules need from an engine, the code that runs transactions and stores the data.
+// There is one interface for each kind of data; in this package they are called roles. Each part of the rules
+// gets only those that it uses.
 //
-// For all roles: the caller owns the values that methods return. The engine may delay writes until the end of
-// the transaction, provided that reads return the written values. An error that is a *queue.Error rejects one
-// operation. Any other error ends the transaction, and the engine rolls it back. Before the rollback, the rules
-// may still call methods, but these methods execute no statement; see failure.
+// For all of them: the caller owns the values that methods return. The engine may delay writes until the end
+// of the transaction, if reads return the written values. An error that is a *queue.Error rejects one
+// operation. Any other error ends the transaction, and the engine rolls it back. Until then, the rules may
+// still call methods, but these methods execute no statement; see failure.
 
-// Tx is one transaction of an engine, which plays all roles. Only Rules has a Tx: Rules.Init gives each part of
-// the rules the roles of that part.
-// See docs/decisions/0012 and 0100.
+// Tx is one transaction of an engine. It implements all interfaces of this file. Only Rules has a Tx:
+// Rules.Init passes each part of the rules the interfaces that the part uses. See docs/decisions/0012 and
+// 0100.
 type Tx interface {
 	Clock
 	Settings
@@ -32,22 +33,22 @@ type Tx interface {
 	Savepoints
 }
 
-// Clock returns the time of the transaction, and wakes the service later.
+// Clock returns the time of the transaction, and makes the service wake up at a later time.
 type Clock interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.Millis
-	// WakeAt ensures that store.Timers.Promote is called at the given time or earlier. 0 has no effect.
+	// WakeAt makes the service call store.Timers.Promote at the given time or earlier. 0 has no effect.
 	WakeAt(at queue.Millis)
 }
 
-// Settings are the settings that concern all jobs, and the node that claims.
+// Settings returns the settings that concern all jobs, and the node on which the rules run.
 type Settings interface {
-	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still have
-	// ranks that earlier settings have produced.
+	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still
+	// have ranks from earlier settings.
 	Order() (o queue.Order, reranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
 	MaxLeasedPerUser() int
-	// Node returns the node that claims.
+	// Node returns the node on which the rules run, which claims jobs.
 	Node() *store.Node
 	// Hooks returns the hook settings that were last passed to store.Settings.SetHooks.
 	Hooks() *store.Hooks
@@ -57,58 +58,59 @@ type Settings interface {
 type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, scope ReadScope) (Job, error)
-	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
-	// user's staged batches. It does not find hooks that come from the settings and run as another user.
+	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in the
+	// batches of this user. It does not find hooks that the settings have created and that run as another
+	// user.
 	FindByID(uid int, id string) (seq int64, err error)
-	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
-	// have ended, the one that ended last.
+	// UniqueKeyHolder returns the job of a user that has a unique key: the unfinished job or, without one,
+	// the job that ended last.
 	UniqueKeyHolder(uid int, key string) (j Job, found bool, err error)
-	// IDTaken reports whether an id belongs to a job, including jobs that are not in the queue yet.
+	// IDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
 	IDTaken(id string) (bool, error)
-	// FormerOwnerUID returns the uid below 0 that a job of this uid gets once it is not leased. It returns 0 if the
-	// job keeps its uid, because the uid still belongs to the same account.
+	// FormerOwnerUID returns the negative uid that a job of this uid gets when it is not leased, because
+	// another account has the uid now. It returns 0 if the job keeps its uid.
 	FormerOwnerUID(uid int, seq int64) int
-	// RegisterDraft assigns a seq and an id to a draft, without checking the limits on waiting jobs. It also
-	// returns the draft number to be passed to Insert.
+	// RegisterDraft assigns a seq and an id to a draft. It also returns the draft number to pass to Insert.
+	// It does not check the limits on waiting jobs.
 	RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error)
-	// Insert stores a new job. draftNumber is counted from 0: it is the index of the draft in the request, or the
+	// Insert stores a new job. draftNumber is the index of the draft in the request, counted from 0, or the
 	// number from RegisterDraft.
 	Insert(j *Job, draftNumber int) error
-	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
-	// completely written.
+	// StoredSize returns how many bytes the row, the input and the dependencies of a job will take.
 	StoredSize(j *queue.Job) (int64, error)
-	// Put writes a stored job: the parts that j.WriteScope names.
+	// Put writes those parts of a stored job that j.WriteScope names.
 	Put(j *Job) error
 	// PutProgress writes the progress of a job that is already stored.
 	PutProgress(j *Job) error
-	// Remove deletes a job and its history. The engine may delete the data later, but no reader sees the job
-	// any more.
+	// Remove deletes a job and its history. Readers no longer see the job, but the engine may delete the data
+	// later.
 	Remove(seq int64) error
-	// NotifyWatches notifies the watches of a job once the transaction is committed.
+	// NotifyWatches notifies the callers that watch a job, after the commit.
 	NotifyWatches(seq int64)
 }
 
 // History records what happens to jobs, and keeps the outputs of their attempts.
 type History interface {
-	// AddEvent adds an event about a job, which is in the given state after the event. The event concerns no
-	// job if j has no seq.
+	// AddEvent adds an event about a job. state is the state of the job after the event. If j has no seq, the
+	// event concerns no job.
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
-	// AddAttempt records an attempt of a job. The attempt's number is j.StartedAttempts.
+	// AddAttempt records an ended attempt of a job, with the number j.StartedAttempts.
 	AddAttempt(j *Job, settlement *store.Settlement) error
-	// DeleteOldestAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
-	// the job has none.
+	// DeleteOldestAttempt deletes the oldest attempt record of a leased job and its output, if the job has a
+	// record.
 	DeleteOldestAttempt(seq int64) error
-	// AddDeletableOutput records that an output file on a node is no longer needed.
+	// AddDeletableOutput records that an output file on a node must be deleted.
 	AddDeletableOutput(ref, node string) error
-	// TrimUserData removes outputs and inputs of a user until the user's bytes are at most maxBytes. It removes them
-	// in the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed
-	// than store.RemovalLimit allows.
+	// TrimUserData removes outputs and inputs of a user, in the same order as store.Quotas.TrimUserData,
+	// until the user's bytes are at most maxBytes. It removes nothing if it had to remove more of them than
+	// store.RemovalLimit allows.
 	TrimUserData(uid int, maxBytes int64) error
-	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this transaction.
+	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this
+	// transaction.
 	AddMeasurement(m Measurement)
 }
 
-// Counters counts jobs and the bytes that they use. Counts and UserCounts include the transaction's changes.
+// Counters counts jobs and the bytes that they use. The results include the changes of this transaction.
 type Counters interface {
 	// Counts returns the counts of all jobs.
 	Counts() Counts
@@ -116,14 +118,14 @@ type Counters interface {
 	UserCounts(uid int) UserCounts
 	// CountEnqueued counts an enqueued job.
 	CountEnqueued()
-	// CountTransition counts a job's transition between two states, for the job's user and queue. State 0 means that
-	// the job is not stored.
+	// CountTransition counts the change of a job from one state to another, for the job's user and queue.
+	// State 0 means that the job is not stored.
 	CountTransition(j *Job, oldState, newState queue.State)
-	// AdjustRetainedCount counts an ended job to which its queue's own retention applies, and the bytes of its
-	// outputs. sign is 1 to add both to the counts, or -1 to subtract them.
+	// AdjustRetainedCount counts an ended job to which its queue's own retention applies, and the bytes of
+	// its outputs. sign is 1 to add them to the counts, and -1 to subtract them.
 	AdjustRetainedCount(j *Job, sign int)
-	// AddUserBytes changes the counted bytes of a user's jobs and schedules. It adds outputBytes to the
-	// bytes of outputs, and storedBytes to all other bytes. Both may be negative.
+	// AddUserBytes changes the counted bytes of a user's jobs and schedules: outputBytes those of outputs,
+	// and storedBytes all others. Both may be negative.
 	AddUserBytes(uid int, storedBytes, outputBytes int64)
 }
 
@@ -135,94 +137,97 @@ type Leases interface {
 	PutLease(l *Lease)
 	// DeleteLease deletes a lease.
 	DeleteLease(l *Lease)
-	// FenceStep returns by how much a claim raises the fence of a job, which is the number of its lease. The
-	// step is at least 1, and users cannot predict it.
+	// FenceStep returns by how much a claim raises a job's fence, the number of the job's lease. The step is
+	// at least 1, and users cannot predict it.
 	FenceStep() int64
 }
 
-// Queues knows the queues, and which of them a claim serves next.
+// Queues returns the state of queues, and which queue a claim serves next.
 type Queues interface {
-	// Queues passes the queues that have room and an open lane to the callback, until it returns false. The
-	// queue with the best head comes first, then the second best, then the others in any order.
+	// Queues calls visit for the queues that have room and an open lane, until visit returns false. The queue
+	// with the best head comes first, then the second best, then the others in any order.
 	Queues(visit func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
-	// QueueWaitReason describes why a queue has no room.
+	// QueueWaitReason returns why no job of a queue may start: the queue is paused or has reached its limit.
 	QueueWaitReason(name string) store.WaitReason
 	// WeightsDiffer reports whether any queue has a weight other than 1.
 	WeightsDiffer() bool
-	// LastServedTurn returns the turn of the queue that was served last.
+	// LastServedTurn returns the number of the turn in which a queue was last served.
 	LastServedTurn() int64
-	// RecordQueueTurn records that a queue was served in a turn, and sets the queue's next turn.
+	// RecordQueueTurn records that a queue was served in the turn with this number, and sets its next turn.
 	RecordQueueTurn(q *Queue, turn, nextTurn int64)
 }
 
-// Lanes stores the lanes, and finds the best of them. The comment at the top of lanes.go explains lanes.
+// Lanes stores lanes, and finds the best of them. A lane is the list of ready jobs with the same queue, user
+// and demands; see the top of lanes.go.
 type Lanes interface {
-	// Lane returns the lane for jobs with this job's queue, user and demands. If the lane does not exist, the
-	// engine creates it, together with the gates that the job needs.
+	// Lane returns the lane for jobs with the queue, user and demands of j. If necessary, the engine creates
+	// the lane and the gates that its jobs need.
 	Lane(j *Job) (Lane, error)
-	// SetLane writes a lane's head, its priority, and the gate that closes the lane.
+	// SetLane stores a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
-	// BestLane returns the open lane with the best head in a queue, and the head of the second best lane. The
-	// queue must be one that Queues has passed to its callback.
+	// BestLane returns the open lane of a queue with the best head, and the head of the second best lane. The
+	// method Queues must have passed the queue to its callback.
 	BestLane(q *Queue) (Lane, Position, error)
-	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
+	// ScanLane reads the next jobs of a lane. l contains its parameters, and receives its results.
 	ScanLane(l *LaneScan) error
-	// EachClosedList visits the lists of lanes that a gate has closed. It passes the best lane of every list to
-	// the callback, until the callback returns false. The lists come in the order of ClosedListKey.Compare,
-	// beginning after the list with the given key.
+	// EachClosedList visits the lists of lanes that a gate has closed, beginning after the list with the key
+	// afterList, in the order of ClosedListKey.Compare. It calls visit with the best lane of each list, until
+	// visit returns false.
 	EachClosedList(gate int64, afterList ClosedListKey, visit func(Lane) (bool, error)) error
-	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
+	// BestClosedInList returns the best lane of one list of a gate's closed lanes.
 	BestClosedInList(gate int64, key ClosedListKey) (l Lane, found bool, err error)
-	// BestClosedInQueue returns the best lane of a queue, of any user, among the lanes that a gate has closed.
+	// BestClosedInQueue returns the best lane of a queue, of any user, among a gate's closed lanes.
 	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
 }
 
-// UserTurns remembers which users were served last. The comment at the top of user_turns.go explains turns.
+// UserTurns remembers which users were served last. The top of user_turns.go explains turns.
 type UserTurns interface {
-	// HasSeveralUsers reports whether several users may have open lanes in a queue.
+	// HasSeveralUsers reports whether more than one user may have open lanes in a queue.
 	HasSeveralUsers(q *Queue) bool
-	// EachContender passes the best open lane of every user in a queue to the callback, with the number of the
-	// user's last turn, or 0 if that is unknown.
+	// EachContender calls visit for the best open lane of every user in a queue. lastTurn is the number of
+	// the user's last turn, or 0 if it is unknown.
 	EachContender(q *Queue, visit func(l *Lane, lastTurn int64))
-	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
+	// RecordUserTurn records that a claim took a job of a user, and returns what UndoUserTurn needs.
 	RecordUserTurn(q *Queue, uid int) UserTurn
 	// UndoUserTurn undoes a turn that RecordUserTurn has recorded.
 	UndoUserTurn(q *Queue, uid int, t UserTurn)
 }
 
-// Gates stores the limits of gates, the starts that count for rate limits, and how many jobs name a gate.
+// Gates stores the limits of gates, the starts that count for rates, and how many jobs name each gate. A gate
+// is a limited thing that a job needs in order to start, such as a lock.
 type Gates interface {
 	// GateRule returns the rule of a gate and the units in use.
 	GateRule(gate int64) (GateRule, error)
-	// TakenUnits returns the numbers of the units of a resource that leased jobs hold.
+	// TakenUnits returns the numbers of those units of a resource that leased jobs hold.
 	TakenUnits(name string) map[int]bool
 	// ResourceGates returns the gates that are resources. They are few.
 	ResourceGates() []int64
-	// RecordStart stores a start for a rate limit, and may delete starts that are older than the period.
+	// RecordStart stores a start for a rate, and may delete starts that are older than its period.
 	RecordStart(gate int64, startedAt queue.Millis) error
-	// CountStarts counts the starts at or after the time since. A start in the future counts as one now.
+	// CountStarts counts the starts at or after the time since. A start in the future counts as a start now.
 	CountStarts(gate int64, since queue.Millis) (n int, err error)
-	// NthNewestStart returns the time of the start that has exactly n newer starts. It considers only starts at
-	// or after the time since. If there are n or fewer of them, it returns 0.
+	// NthNewestStart considers the starts at or after the time since. It returns the time of the start that
+	// has exactly n newer ones, or 0 if there are n or fewer starts.
 	NthNewestStart(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
-	// ScheduleRecheck ensures that Promote checks a gate again at the given time.
+	// ScheduleRecheck makes Promote check at the given time whether lanes that the gate has closed can open.
 	ScheduleRecheck(gate int64, at queue.Millis) error
-	// SetRuleFromJob sets the rule of a lock or rate from a job's demand. It returns the gate, or 0 if the rule is
-	// unchanged. A job cannot change the rule of a shared key that other unfinished jobs name. The engine
-	// keeps the rule while unfinished jobs name the key.
+	// SetRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
+	// other unfinished jobs name it. It returns the gate, or 0 if the rule has not changed. The engine keeps
+	// the rule while unfinished jobs name the key.
 	SetRuleFromJob(j *Job, d queue.Demand) (gate int64, err error)
-	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
-	// if the rule is unchanged. If d.Amount is 0, the rule stays as it is, but jobs can change it again.
+	// SetFixedRule sets the rule of a shared lock or rate, which jobs then cannot change. It returns the
+	// gate, or 0 if the rule has not changed. If d.Amount is 0, the rule stays as it is, but jobs can change
+	// it.
 	SetFixedRule(d queue.Demand) (gate int64, err error)
-	// AdjustNamingCounts adds delta, which is 1 or -1, to the number of unfinished jobs that name a key. It does so
-	// for each key of a lock or rate that j names.
+	// AdjustNamingCounts adds delta, which is 1 or -1, to the number of unfinished jobs that name a key, for
+	// each lock and rate that j names.
 	AdjustNamingCounts(j *Job, delta int) error
 }
 
-// Dependencies stores edges, and notes about parents whose edges must be decided later; see ParentChange. An
-// edge is a dependency of a job (the child) on another job (the parent).
+// Dependencies stores the dependencies between jobs, called edges: a job, the child, waits for another job,
+// the parent. It also stores notes about parents whose edges must be decided later; see ParentChange.
 type Dependencies interface {
 	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
@@ -234,24 +239,25 @@ type Dependencies interface {
 	DeleteEdges(child int64) error
 	// HasEdgeWithStatus reports whether any edge of a child has the given status.
 	HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error)
-	// Parents returns the seqs of up to n jobs that a job waits for.
+	// Parents returns the seqs of the jobs for which a job waits, up to n.
 	Parents(child int64, n int) ([]int64, error)
-	// EdgesToDecide returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
-	// note, store.Broken.
+	// EdgesToDecide returns up to n edges to which a note applies: those with the status store.Unresolved or,
+	// if the parent runs again (Rerun), store.Broken.
 	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
-	// AddParentChange adds a note about a parent whose edges must be decided later. The note says that the
-	// parent has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the
-	// parent has now. If none of these edges has an id above afterEdge, AddParentChange adds no note.
+	// AddParentChange adds a note that a parent has ended in state, was removed (state 0), or runs again
+	// (state Rerun). The note applies to the edges that the parent has now. If none of them has an id above
+	// afterEdge, no note is added.
 	AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error
 	// CountParentChanges returns the number of notes about a parent, and the newest note.
 	CountParentChanges(parent int64) (n int64, newest ParentChange, err error)
-	// ExtendRerunChange deletes the notes that are newer than the parent's newest Rerun note, and extends that note
-	// to all current edges of the parent. It returns false if the parent has no Rerun note.
+	// ExtendRerunChange extends a parent's newest Rerun note to all current edges of the parent, and deletes
+	// the notes after it. found is false if the parent has no Rerun note.
 	ExtendRerunChange(parent int64) (found bool, err error)
-	// NextParentChange returns the oldest note of the next user; users take turns. The parent in that note may
-	// have been removed.
+	// NextParentChange returns the oldest note about a parent of the next user; users take turns. The parent
+	// may have been removed.
 	NextParentChange() (e ParentChange, found bool, err error)
-	// PostponeParentChanges moves all notes about a parent behind the other notes of its user, and keeps their order.
+	// PostponeParentChanges moves the notes about a parent, in the same order, behind the other notes of its
+	// user.
 	PostponeParentChanges(parent int64) error
 	// DeleteParentChange deletes a note.
 	DeleteParentChange(id int64) error
@@ -265,14 +271,14 @@ type Schedules interface {
 	SetScheduleState(s *store.Schedule) error
 	// UnfinishedJobs lists up to limit unfinished jobs of a schedule, newest first.
 	UnfinishedJobs(schedule string, limit int) ([]Job, error)
-	// AddOccurrenceRecord records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
-	// above the limit.
+	// AddOccurrenceRecord records the outcome of an occurrence of a schedule. It deletes the schedule's
+	// oldest records if there are more than the limit.
 	AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error
 }
 
 // Savepoints undoes a part of a transaction.
 type Savepoints interface {
-	// WithSavepoint runs a part of the transaction. If the part returns an error, WithSavepoint undoes the part's changes
-	// and returns the error. A part must not call WithSavepoint.
+	// WithSavepoint runs a part of the transaction. If the part returns an error, WithSavepoint undoes the
+	// changes of the part and returns the error. The part must not call WithSavepoint.
 	WithSavepoint(part func() error) error
 }

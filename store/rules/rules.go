@@ -12,9 +12,9 @@ package rules
 import "cmp"
 
 // Rules carries out operations in one transaction. It embeds parts, such as the laneKeeper. Each part uses only
-// some of the interfaces in roles.go, which are called roles. The methods of Rules itself use all parts.
+// some of the interfaces in roles.go. The methods of Rules itself use all parts.
 type Rules struct {
-	tx Tx // used by the methods of Rules only; see roles.go
+	tx Tx // used only by the methods of Rules, not by the parts; see roles.go
 	failure
 
 	gatekeeper
@@ -24,14 +24,15 @@ type Rules struct {
 	uniqueKeys
 	roomMaker
 
-	// HookBytes is the number of bytes that the transaction has read and written for hooks. They are counted
-	// because even a small operation may have to read a large job to create its hooks.
+	// HookBytes is the number of bytes that the transaction has read and written to create hook jobs. They are
+	// counted separately because an operation on a small job may have to read large jobs to create their hooks.
 	HookBytes int
 }
 
-// Init prepares r, which must be the zero value, for the transaction tx. rechecks lists the gates to be checked
-// again, and is kept between transactions. The parts of r point to each other, so r must stay at its address.
-// An engine may save a copy of r, and later copy it back to the same address.
+// Init prepares r, which must be the zero value, for the transaction tx. rechecks is kept in memory between
+// transactions. It lists the gates (locks, rates and other limits) that may have room again. The parts of r
+// point to each other, so r must not be moved in memory. An engine may save a copy of r, and later copy it
+// back to the same address.
 func (r *Rules) Init(tx Tx, rechecks *RecheckState) {
 	if rechecks.dirtyGates == nil {
 		rechecks.dirtyGates = map[int64]recheckPass{}
@@ -49,9 +50,9 @@ func (r *Rules) Init(tx Tx, rechecks *RecheckState) {
 }
 
 // failure holds the first error that ends the transaction, as opposed to one that rejects a single operation.
-// After such an error, the engine executes no more statements (see Err) and rolls the transaction back. So the
-// parts of the rules record the error here instead of returning it to each other. The method that the engine
-// has called returns it. After an error, the rules may continue with missing values, because nothing is stored.
+// The parts of the rules record such an error here and do not return it to each other. They may continue with
+// missing values, because the engine executes no more statements (see Err) and rolls the transaction back. Only
+// the method that the engine has called returns the error.
 type failure struct{ err error }
 
 // Err returns the error that has ended the transaction, or nil. After an error, the engine must not execute
@@ -61,7 +62,8 @@ func (f *failure) Err() error { return f.err }
 // recordErr records an error that the engine has returned. It ignores nil.
 func (f *failure) recordErr(err error) { f.err = cmp.Or(f.err, err) }
 
-// failed records an error like recordErr. It reports whether the transaction has failed, now or before.
+// failed records an error like recordErr. It reports whether any error was recorded, by
+// this call or an earlier one.
 func (f *failure) failed(err error) bool {
 	f.recordErr(err)
 	return f.err != nil

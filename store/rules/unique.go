@@ -8,14 +8,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Substitute is the job that the receipt names instead of a draft that is not stored: an existing job or, if
-// Job is nil, an earlier draft of the request.
+// Substitute is the job that the reply names instead of a new job (draft) that is not stored, because both have
+// the same unique key. Substitute is an existing job or, if Job is nil, an earlier draft of the request.
 type Substitute struct {
 	Job        *Job
 	DraftIndex int
 }
 
-// uniqueKeys finds the jobs that have a unique key.
+// uniqueKeys finds the jobs that use a unique key.
 type uniqueKeys struct {
 	*failure
 	clock  Clock
@@ -23,9 +23,10 @@ type uniqueKeys struct {
 	leases Leases
 }
 
-// CheckUnique returns an error if a draft of a request has a unique key that is in use: by a stored job or by
-// an earlier draft. Some drafts need not be stored, because the receipt can name the other job or draft.
-// substitutes contains the index of each such draft, with its substitute.
+// CheckUnique checks whether a stored job or an earlier draft uses the unique key of a draft. If so, the
+// draft's conflict action decides: CheckUnique returns an error, or the draft replaces the other job or
+// draft, or the draft is not stored. substitutes maps the index of each draft that is not stored to the
+// job or draft with its key.
 func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
 	var earlierDrafts map[string]int // for each key, the index of the draft that will have it
 	for i := range drafts {
@@ -64,8 +65,8 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
 }
 
-// checkAcyclicSubstituted replaces each substituted draft by its substitute, and returns an error if drafts
-// then depend on each other in a cycle.
+// checkAcyclicSubstituted checks dependencies between drafts after each draft in substitutes is replaced by its
+// substitute. It returns an error if drafts would then depend on each other in a cycle.
 func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
 	if len(substitutes) == 0 {
 		return nil
@@ -91,8 +92,8 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 	return checkAcyclic(list)
 }
 
-// keyConflict returns the job that has a draft's unique key, or nil. If the draft is to be rejected, it returns an
-// error.
+// keyConflict returns the job that already uses the unique key of the draft d, or nil. It returns an error if d
+// must be rejected because of that job.
 func (u *uniqueKeys) keyConflict(d *queue.Job) (*Job, error) {
 	j, found := u.keyHolder(d.UID, d.Unique)
 	switch {
@@ -114,14 +115,14 @@ func keyTakenError(format string, args ...any) error {
 	return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf(format, args...)}
 }
 
-// keyHolder returns the job whose unique key other jobs cannot use now. found is false if the key is free.
+// keyHolder returns the job that currently reserves a unique key. found is false if the key is free.
 func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool) {
 	j, found, err := u.jobs.UniqueKeyHolder(uid, key)
 	u.recordErr(err)
 	return j, found && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
 }
 
-// successorWithKey returns the unfinished job that uses the same unique key as an ended job.
+// successorWithKey returns the unfinished job, other than j, that uses the unique key of the ended job j.
 func (u *uniqueKeys) successorWithKey(j *Job) (other Job, isTaken bool) {
 	if j.Unique == "" {
 		return other, false

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If another job has a new job's unique key, the new job's conflict action decides what happens.
+// If another job already uses a new job's unique key, the new job's conflict action decides what happens.
 func TestUniqueKeyConflict(t *testing.T) {
 	pending := func(*fixture) {}
 	leased := func(f *fixture) { f.wantClaim(1, "old") }
@@ -52,7 +52,7 @@ func TestUniqueKeyConflict(t *testing.T) {
 	}
 }
 
-// A unique key belongs to one user.
+// Jobs of different users may have the same unique key.
 func TestUniqueKeyBelongsToUser(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a", UID: userA, Unique: "k"})
@@ -60,7 +60,7 @@ func TestUniqueKeyBelongsToUser(t *testing.T) {
 	f.wantStates("a b", "pending pending")
 }
 
-// The jobs of one request conflict with each other too.
+// If two jobs of one request have the same unique key, the conflict action applies too.
 func TestUniqueKeyWithinRequest(t *testing.T) {
 	cases := map[queue.ConflictAction]string{
 		queue.ConflictReturn:  "1 1 pending gone",
@@ -84,7 +84,8 @@ func TestUniqueKeyWithinRequest(t *testing.T) {
 	}
 }
 
-// A request is rejected if its jobs would wait for each other after one of them is replaced by its substitute.
+// A request is rejected if the replacement of one of its jobs by an existing job or an earlier one makes its
+// jobs wait for each other.
 func TestSubstituteMustNotCloseCycle(t *testing.T) {
 	f := newFixture(t)
 	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ID: "3", Condition: queue.ParentEnded}}}
@@ -94,7 +95,7 @@ func TestSubstituteMustNotCloseCycle(t *testing.T) {
 	wantRejection(t, err, queue.CodeInvalid, "1 waits for 3 waits for 1")
 }
 
-// An ended job cannot be retried while a successor has its unique key.
+// An ended job cannot be retried while a later unfinished job has the same unique key.
 func TestRetryNeedsUniqueKey(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "old", Unique: "k"})

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// enqueueAs enqueues jobs of a user with one priority.
+// enqueueAs enqueues jobs with the given ids, all of the same user and priority.
 func (f *fixture) enqueueAs(uid int, priority int64, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -15,8 +15,8 @@ func (f *fixture) enqueueAs(uid int, priority int64, ids ...string) {
 	}
 }
 
-// Users whose next jobs have the same priority take turns, so a later user waits for only one job of each other
-// user.
+// Users whose next jobs have the same priority take turns, so a user who enqueues later waits for only
+// one job of each other user.
 func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "a1", "a2", "a3")
@@ -54,7 +54,7 @@ func TestExampleOfUserTurns(t *testing.T) {
 	f.wantClaim(1, "2") // user 3's job has another priority, so it takes no turn
 }
 
-// If a claimed job is given back before it starts, its user gets the turn back.
+// If a claimed job is given back before it starts, its user is next in turn again.
 func TestReleasedJobGivesTurnBack(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "a1", "a2")
@@ -65,7 +65,7 @@ func TestReleasedJobGivesTurnBack(t *testing.T) {
 	f.wantClaim(1, "b1")
 }
 
-// With the scheduling fifo, users do not take turns.
+// With the scheduling setting fifo, users do not take turns: jobs start in rank order.
 func TestFifoHasNoTurns(t *testing.T) {
 	f := newFixture(t)
 	f.order.Scheduling = queue.ByArrival
@@ -74,7 +74,7 @@ func TestFifoHasNoTurns(t *testing.T) {
 	f.wantClaim(3, "a1 a2 b1")
 }
 
-// A turn never changes the order of one user's jobs.
+// Turns between users do not change the order in which the jobs of one user start.
 func TestTurnKeepsOrderWithinUser(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "a1")
@@ -84,7 +84,7 @@ func TestTurnKeepsOrderWithinUser(t *testing.T) {
 	f.wantClaim(4, "a1 b-high a2 b-low")
 }
 
-// A user whose next job lacks room at a gate does not take a turn, and another user gets it.
+// If a limit holds back the user's next job, another user gets the turn.
 func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1
@@ -96,7 +96,7 @@ func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 	f.wantLane("a2", "closed by quota")
 }
 
-// Turns are counted for each queue: a start in one queue does not use up a turn in another.
+// Each queue counts its own turns: a start in one queue does not use up a turn in another.
 func TestTurnsCountPerQueue(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "other", UID: userA, Queue: "other"})

@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Simulate claims up to n jobs in a transaction that the caller rolls back. It stops after a limited number
-// of steps and bytes.
+// Simulate claims up to n jobs to predict the next starts. The caller rolls the transaction back. Simulate
+// stops after a limited number of steps and bytes, and then sets Incomplete.
 func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 	steps, bytes := 0, r.ClaimedBytes
 	for more := true; more && len(s.Jobs) < n; {
@@ -27,16 +27,16 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 	return s, nil
 }
 
-// Limits of the steps and bytes of a simulation. The last claim of a simulation may go beyond them.
+// These constants limit the steps and bytes of a simulation. Its last claim may exceed them.
 const (
 	simulationSteps = 20 * MaxSteps
 	simulationBytes = 20 * MaxClaimBytes
 )
 
-// WaitReasons returns the reasons why a claim does not take a ready job. It changes nothing. Unlike a claim, it
-// checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks before the
-// job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job that is not
-// due yet, WaitReasons reports only a pause of its queue.
+// WaitReasons returns the reasons why a claim does not take a waiting job. It changes nothing. Unlike a claim,
+// it checks all gates (limits and locks) of the job, not only those up to the first full one. Free units of a
+// resource may be kept for a better-ranked job, which is also a reason. For a job that is not due yet,
+// WaitReasons reports only whether its queue is paused.
 func (r *Rules) WaitReasons(seq int64) (reasons []store.WaitReason, err error) {
 	j, err := r.tx.Job(seq, ReadSummary)
 	if err != nil || j.Slot != Ready && j.Slot != Timed || r.tx.Lease(seq) != nil {
@@ -51,7 +51,7 @@ func (r *Rules) WaitReasons(seq int64) (reasons []store.WaitReason, err error) {
 	l, err := r.tx.Lane(&j)
 	r.recordErr(err)
 	l.Head = j.Position()
-	key := "" // the gate of the user's quota has no key
+	key := "" // the first gate is the user's quota, which has no key
 	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
 		g, err := r.GateRoom(l.UID, need)
 		r.recordErr(err)

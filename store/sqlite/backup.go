@@ -19,10 +19,11 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// A backup is one SQLite file: the database and, in an additional table, the output files that it refers to.
-// SQLite's backup interface copies the pages on the writer's connection. If the writer changes a page in the
-// meantime, SQLite updates the copy too, so the backup need not begin again. The backup uses no connection for
-// reading, so it does not keep the WAL from being emptied. See docs/decisions/0037.
+// A backup is one SQLite file. It contains the database and, in an additional table, the output files that
+// the database refers to. SQLite's backup interface copies the pages on the writer's connection. If the
+// writer changes a page that is already copied, SQLite changes it in the copy too, so the backup need not
+// begin again. A backup holds no read transaction, so SQLite can still empty the WAL (write-ahead log).
+// See docs/decisions/0037.
 const (
 	copyPrefix       = "copy-" // start of the name of an unfinished copy
 	pagesPerCopyStep = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
@@ -48,8 +49,8 @@ func (c *backupFile) Close() error {
 }
 
 // Backup makes a backup next to the database. It contains every change that was acknowledged before Backup was
-// called, and later changes up to some instant. It reports progress to the callback: the bytes that are copied and
-// the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
+// called, and possibly later ones. Backup calls reportProgress with the number of bytes copied and the
+// approximate total. It checks the backup with integrity_check. Only one backup is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	reportProgress func(done, total int64) error) (store.BackupReader,
 	error) {
@@ -67,7 +68,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 		return nil, err
 	}
 	f, err := os.Open(path)
-	os.Remove(path) // remove the name now: on Unix, an open file stays readable until it is closed
+	os.Remove(path) // remove the name now: on Unix, the file stays readable while it is open
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +81,10 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	return made, nil
 }
 
-// makeCopy copies the database into a temporary file and calls inspect with a connection to the copy. It returns
-// the path of the file, which the caller deletes; after an error there is no file. addedBytes is the number of
-// bytes that inspect will add. When ctx ends, running statements on the copy are interrupted.
+// makeCopy copies the database into a temporary file and calls inspect with a connection to the copy. It
+// returns the path of the file, which the caller deletes. If it returns an error, it has deleted the
+// file. addedBytes is how many bytes inspect will add to the copy. When ctx ends, running statements on
+// the copy are interrupted.
 func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress func(done, total int64) error,
 	inspect func(c *sqlitedb.Conn) error) (path string, err error) {
 	if !s.StartCopy() {
@@ -104,7 +106,7 @@ func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress f
 	path = f.Name()
 	defer func() {
 		if err != nil {
-			os.Remove(f.Name()) // do not use path, because an early return has set it to ""
+			os.Remove(f.Name()) // do not use path: a return with an error has set it to ""
 		}
 	}()
 	if err := f.Close(); err != nil {
@@ -130,12 +132,11 @@ func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress f
 	return path, s.copySpaceError(errors.Join(err, c.Close()))
 }
 
-// minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
-// new jobs would be refused, and running jobs could lose output.
+// minFreeAfterCopy is the disk space in bytes that a copy must leave free. With less, new jobs would be refused
+// and running jobs could lose output.
 const minFreeAfterCopy = sqlitedb.MinFreeBytes + pagesPerCopyStep*sqlitedb.PageSize
 
-// checkCopySpace returns an error if less than minFreeAfterCopy bytes are free, so that a copy leaves space for
-// the queue.
+// checkCopySpace returns an error if less than minFreeAfterCopy bytes are free on the disk.
 func (s *Store) checkCopySpace() error {
 	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
 		return s.noCopySpaceError()
@@ -148,8 +149,8 @@ func (s *Store) noCopySpaceError() error {
 		"some space there, then try again", s.dir)
 }
 
-// copySpaceError replaces the error for a full disk by one which says that the copy failed, not the database.
-// It returns other errors unchanged.
+// copySpaceError replaces an error about a full disk by one that says that the copy failed, not the database
+// itself. It returns other errors unchanged.
 func (s *Store) copySpaceError(err error) error {
 	if err != nil && database.ErrorKindOf(err) == database.DiskFull {
 		return s.noCopySpaceError()
@@ -157,8 +158,8 @@ func (s *Store) copySpaceError(err error) error {
 	return err
 }
 
-// copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
-// pagesPerCopyStep pages.
+// copyPages copies all pages of the database into an empty database. It copies pagesPerCopyStep pages at a
+// time, and the writer can commit in between.
 func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 	reportProgress func(done, total int64) error) error {
 	main, err := libc.CString("main")
@@ -211,7 +212,7 @@ func (s *Store) endBackup() {
 	}
 }
 
-// addOutputs adds the output files that a copy refers to, as a table of the copy.
+// addOutputs copies the output files that a database copy refers to into a table of that copy.
 func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.OutputOpener) error {
 	err := c.Exec(`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, ` +
 		`PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`)
@@ -233,7 +234,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // a running job may append more
+		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // a running job may append more output
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
@@ -258,7 +259,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	return c.Exec(`COMMIT`)
 }
 
-// deleteUnfinishedCopies deletes the unfinished copies of a service that was killed.
+// deleteUnfinishedCopies deletes the files of backups that a killed service has not finished.
 func deleteUnfinishedCopies(dir string) {
 	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // Glob fails only for a malformed pattern
 	for _, path := range list {

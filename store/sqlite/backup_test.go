@@ -39,8 +39,8 @@ func checkNoCopies(t *testing.T, s *Store) {
 
 func ignoreProgress(int64, int64) error { return nil }
 
-// A backup uses no disk space that the queue needs. It does not start if there is too little space for the
-// database and its output files. It stops if other programs use up the space in the meantime.
+// A backup leaves the disk space that the queue needs. It does not start if the database and its output files
+// do not fit. It stops if other programs fill the disk while it runs.
 func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	s := openStoreWithOutput(t, "100000000")
 	read := 0
@@ -75,8 +75,8 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	made.Close()
 }
 
-// A backup ends when its context ends, because the client is gone or the service stops. It then leaves no files
-// behind, and the next backup can begin.
+// A backup stops when its context ends, for example because the client has disconnected. It leaves no files
+// behind, and another backup can begin.
 func TestBackupEndsWithItsContext(t *testing.T) {
 	s := openStoreWithOutput(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -95,7 +95,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	made.Close()
 }
 
-// If an output file is deleted while Verify runs, Verify does not report it as a file without an attempt.
+// Verify does not report an output file that is deleted while it runs.
 func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
@@ -121,8 +121,9 @@ func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	}
 }
 
-// SQLite's backup is always ended before its copy is closed, so that SQLite does not write to a closed file.
-// This also happens if the client is gone, if the store closes or has failed, and if the write queue is full.
+// The backup operation of SQLite always ends before the copy is closed, so that SQLite does not
+// write to a closed file. This holds even if the client disconnects, the store closes or fails, or
+// the write queue is full.
 func TestABackupIsAlwaysEnded(t *testing.T) {
 	for name, during := range map[string]func(s *Store, cancel func()) error{
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
@@ -146,7 +147,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 					err := s.Do(context.Background(), engine.Normal, func(*engine.Tx) error { return nil })
 					select {
 					case refused <- err:
-					default: // the writer refused another waiter first
+					default: // another waiter was already refused
 					}
 				})
 				select {
@@ -157,7 +158,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 				default:
 				}
 			}
-			// Release the writer while the backup waits for it or has finished.
+			// Release the writer in the background: the backup may have to wait for it.
 			go func() {
 				release()
 				waiters.Wait()

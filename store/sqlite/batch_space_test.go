@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// If the disk is full, a committed batch cannot be moved into the queue when the store is opened. Until the
-// batch is moved, the counts include all its jobs, and the numbers of its jobs stay assigned.
+// A committed batch cannot be moved into the queue if the disk is full when the store opens. Until the batch is
+// moved, its jobs count for all limits, and no other job can get their ids.
 func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -23,12 +23,12 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // move one of two frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // move the first half of the jobs
 		t.Fatal(err)
 	}
 	before := s.UserBytes(0)
 	s.Close()
-	full := filepath.Join(dir, sqlitedb.ReserveName) // a directory with this name prevents creating the reserve
+	full := filepath.Join(dir, sqlitedb.ReserveName) // the store cannot create the reserve file
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	// Force a new check of the free space.
+	// Make the store check the free space again.
 	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{

@@ -11,41 +11,41 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
-// return them to the disk. Compaction moves pages from the end of the file into free ones and truncates the
-// file, with SQLite's incremental vacuum. A full VACUUM would block the writer until every job is copied.
+// Removed rows leave free pages inside the database file. SQLite reuses them for later rows but does not return
+// them to the disk. Compaction uses SQLite's incremental vacuum: it moves pages from the end of the file into
+// free ones and truncates the file. A full VACUUM would block the writer until every job is copied.
 //
 // Example: a file of 12,000 pages has 11,000 free ones. A step takes up to 256 pages from its end, in one
-// transaction of about 5 ms. Other commits run between two steps, and readers keep the version that they
-// read. The checkpoint that follows truncates the file.
+// transaction of about 5 ms. Other commits run between two steps. Readers continue to see the version of the
+// data that they began with. The checkpoint after the last step truncates the file.
 //
-// The database is created with auto_vacuum = INCREMENTAL for this. That costs one more page of bookkeeping
-// for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no difference in CPU time was
-// measured.
+// Incremental vacuum requires a database that was created with auto_vacuum = INCREMENTAL. That costs
+// one more page for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no
+// difference in CPU time was measured.
 const (
 	compactPages        = 256                          // maximum number of pages cut by one step
-	compactTimeLimit    = 5 * time.Millisecond         // time limit of one step; it ends with the page that exceeds it
+	compactTimeLimit    = 5 * time.Millisecond         // time limit of one step, checked after each page
 	compactPauseFactor  = 3                            // the pause after a step, as a multiple of the step's duration
 	compactIdlePause    = 30 * time.Second             // the pause when there is nothing to do
-	compactRetryPause   = 100 * time.Millisecond       // the pause after a checkpoint; hints shorten no pause below this
-	compactMinFreePages = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages never counts as mostly free
-	compactMinCutPages  = 1 << 20 / sqlitedb.PageSize  // fewer free pages are not worth a step, even on a full disk
+	compactRetryPause   = 100 * time.Millisecond       // the pause after a checkpoint; spaceHints end no pause earlier
+	compactMinFreePages = 16 << 20 / sqlitedb.PageSize // with fewer free pages, a file does not count as mostly free
+	compactMinCutPages  = 1 << 20 / sqlitedb.PageSize  // with fewer free pages, a step is not worthwhile
 	// Compaction pauses while more than compactMaxBacklogBytes of the write-ahead log have not been checkpointed.
 	compactMaxBacklogBytes = 16 << 20
 )
 
-// compaction is the state of a running compaction, used by the writer only.
+// compaction is the progress of a compaction. Only the writer uses it.
 type compaction struct {
-	// mostlyFree reports that most of the file was free. Compaction then continues until little of it is
-	// free.
+	// mostlyFree is set when more than half of the file is free. Compaction then continues until at most an
+	// eighth of the file is free.
 	mostlyFree bool
-	cutBytes   int64 // bytes cut off that a checkpoint has yet to return to the disk
-	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
+	cutBytes   int64 // bytes cut off since the last checkpoint; the next one returns them to the disk
+	// pause is the time until the next attempt to empty the WAL (write-ahead log), after the last attempt failed.
 	pause time.Duration
 }
 
-// Compact returns free space inside the database to the disk while most of the file is free or the disk is
-// short of space. It runs until ctx ends or the store fails.
+// Compact returns free space inside the database to the disk, while most of the file is free or the disk is
+// short of space. It returns when ctx ends or the store fails.
 func (s *Store) Compact(ctx context.Context) {
 	for {
 		var wait time.Duration
@@ -69,11 +69,11 @@ func (s *Store) Compact(ctx context.Context) {
 	}
 }
 
-// pauseCompaction waits for the given time, or less if new jobs are refused for lack of space. It returns false if
-// compaction must end.
+// pauseCompaction waits for the given time, or less if new jobs are refused for lack of space. It returns
+// false if Compact must return.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	first := min(wait, compactRetryPause)
-	var spaceHint chan struct{} // nil at first, so that hints do not shorten the first part of the pause
+	var spaceHint chan struct{} // nil at first: no hint shortens the first part of the pause
 	for _, pause := range []time.Duration{first, wait - first} {
 		select {
 		case <-ctx.Done():
@@ -88,11 +88,11 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// compactStep does a bounded part of the work, and returns how long to wait before the next step. The caller is
-// the writer.
+// compactStep cuts a limited number of pages and returns how long to wait before the next step.
+// Only the writer calls it.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.CopyInProgress() {
-		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
+		return compactIdlePause, nil // wait: a running backup would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
 		return 0, err
@@ -107,7 +107,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 		return s.finishCompaction(missing)
 	}
 	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxBacklogBytes {
-		return time.Second, err // wait, because each moved page would make the log longer
+		return time.Second, err // wait: each moved page would make the log even longer
 	}
 	began := time.Now()
 	cut, err := s.cutPages(n)
@@ -149,7 +149,7 @@ func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missingBytes int64) int64 
 	return 0
 }
 
-// missingSpace returns how many more bytes of free disk space are needed to accept new jobs for a while. If the
+// missingSpace returns how many more bytes must be free on the disk so that new jobs are accepted. If the
 // reserve file does not exist, its size is included.
 func (s *Store) missingSpace() int64 {
 	free, err := s.freeSpace()
@@ -164,7 +164,8 @@ func (s *Store) missingSpace() int64 {
 	return max(0, need-free)
 }
 
-// countPages counts pages, and stores for SpaceError how many bytes are free inside the file.
+// countPages counts the pages of the database. It also stores the number of free bytes in
+// the file for SpaceError.
 func (s *Store) countPages() (sqlitedb.PageCounts, error) {
 	pages, err := sqlitedb.CountPages(s.conn)
 	if err == nil {
@@ -190,8 +191,8 @@ func (s *Store) cutPages(n int64) (cutCount int64, err error) {
 	return cutCount, err
 }
 
-// finishCompaction truncates the file with a checkpoint. If the disk is short of space, it truncates the
-// log as well.
+// finishCompaction truncates the database file and its log with a checkpoint, unless little
+// disk space would be freed.
 func (s *Store) finishCompaction(missingBytes int64) (wait time.Duration, err error) {
 	c := &s.compaction
 	if c.cutBytes == 0 && (missingBytes == 0 || s.lastSizes.walBytes <= compactMinCutPages*sqlitedb.PageSize) {

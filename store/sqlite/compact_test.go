@@ -45,7 +45,7 @@ func purgeAll(t *testing.T, s *Store) {
 	}
 }
 
-// compactOnce does one step of compaction.
+// compactOnce does one compaction step.
 func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 	t.Helper()
 	err := s.BetweenTx(t.Context(), func() (err error) {
@@ -58,7 +58,7 @@ func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 	return wait
 }
 
-// compactAll repeats steps of compaction until there is nothing to do, and returns the number of steps.
+// compactAll does compaction steps until there is nothing to do, and returns their number.
 func compactAll(t *testing.T, s *Store) (steps int) {
 	t.Helper()
 	for compactOnce(t, s) != compactIdlePause {
@@ -126,7 +126,8 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	enqueueLarge(t, s, 1) // check that the database can still be written
 }
 
-// If the free pages of a file cannot be cut from its end, compaction gives up after one step.
+// If no page can be cut from the file because it was created without auto_vacuum, compaction
+// gives up after one step.
 func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -38,8 +38,8 @@ func fileChecksum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in a directory fails with an error that contains the given text, and
-// does not change the file.
+// expectRefused checks that opening the database in dir fails with an error that contains wantText, and that
+// the database file does not change.
 func expectRefused(t *testing.T, dir, wantText string) error {
 	t.Helper()
 	path := filepath.Join(dir, sqlitedb.DatabaseName)
@@ -75,8 +75,8 @@ func execOnClosed(t *testing.T, dir string, statements ...string) {
 	}
 }
 
-// A newer schema is rejected with both version numbers, and the file is not changed. If the file says that
-// this version may read it, it is opened.
+// A database with a newer schema is rejected, and the error names both versions. It is opened if it says that
+// this version may read it.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := createDatabase(t, 1)
 	newer := len(database.Migrations) + 7
@@ -105,8 +105,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
-// A database with other tables is rejected before anything reads them. The error names the file and a next
-// step, and the file is not changed.
+// A database whose tables are not those of this program is rejected before anything reads them. The error names
+// the file and the next step, and the file is not changed.
 func TestOtherTablesAreRefused(t *testing.T) {
 	for what, statement := range map[string]string{
 		"a column of jobs":     `ALTER TABLE jobs DROP COLUMN stored`,
@@ -128,7 +128,8 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	}
 }
 
-// If a directory has had a queue, a missing, empty or foreign database file is never replaced by an empty queue.
+// A missing, empty or unrelated database file is never replaced by an empty queue if the
+// directory has had a queue.
 func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	for what, c := range map[string]struct {
 		harm func(path string) error
@@ -151,8 +152,8 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	}
 }
 
-// A crash between creating the file and its first schema leaves an empty file. The next start uses it,
-// since no queue was lost.
+// A crash during the first start can leave an empty database file. The next start uses it, since
+// there is no queue to lose.
 func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, sqlitedb.DatabaseName), nil, 0o600); err != nil {
@@ -161,9 +162,9 @@ func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	enqueue(t, openStore(t, dir), 1)
 }
 
-// Jobs are never lost silently if the header of a page is damaged: opening fails, reading fails, or all jobs
-// are found. After an I/O error of the last service, the next start checks the database, so opening a damaged
-// one fails.
+// Jobs are never lost silently if the header of a page is damaged: opening fails, reading fails, or all
+// jobs are found. If the last service had an I/O error, the next start checks the whole database, and
+// opening a damaged one fails.
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := createDatabase(t, jobs)
@@ -175,7 +176,7 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	for page := 0; page < len(whole); page += 4096 {
 		head := page
 		if page == 0 {
-			head = 100 // on page 1, the page header follows the header of the file
+			head = 100 // page 1 begins with the file header, so its page header is here
 		}
 		damaged := slices.Clone(whole)
 		damaged[head] ^= 0x08
@@ -189,8 +190,9 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database, with a marker of an I/O error if hasErrorMarker is set. It returns the
-// outcome: "refused" if opening fails, "unreadable" if reading fails, or "whole".
+// outcomeOfOpening opens a database with the contents raw and returns what happens: "refused" if opening
+// fails, "unreadable" if reading fails, or "whole". If hasErrorMarker is set, the marker file of an
+// earlier I/O error exists.
 func outcomeOfOpening(t *testing.T, raw []byte, hasErrorMarker bool, jobCount int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -224,7 +226,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, hasErrorMarker bool, jobCount in
 	return "whole"
 }
 
-// A database that has lost its counters is rejected, so that the service does not assign numbers from 0 again.
+// A database that has lost the last assigned numbers is rejected, so that numbers are not assigned twice.
 func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
@@ -253,7 +255,7 @@ func awaitFailure(t *testing.T, s *Store) {
 	}
 }
 
-// If a read finds a damaged page or has an I/O error, the store stops, like after a failed write.
+// If a read finds a damaged page or gets an I/O error, the store stops.
 func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -289,7 +291,7 @@ func namesNextSteps(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }
 
-// The startup check reports damage in one line, because some programs show only the last line of the log.
+// The check at startup reports damage in one line, because some programs show only the last line of the log.
 func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -313,8 +315,8 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	}
 }
 
-// Other programs may use SQLite's own means to shrink the files while the service runs: a checkpoint empties
-// the WAL, or a VACUUM shrinks the database. The store does not report that as damage.
+// Other programs may shrink the files with SQLite while the service runs: a checkpoint empties the WAL, and a
+// VACUUM shrinks the database. The store does not report this as damage.
 func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -344,8 +346,8 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	expectNoFaults(t, s, "afterwards")
 }
 
-// Transactions that a process committed before it died are stored when the database is opened again. The last
-// transaction, which the process did not commit, is not stored.
+// Transactions that a process committed before it was killed are there when the database is opened again. Its
+// uncommitted last transaction is not.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := createDatabase(t, 1)
 	path := filepath.Join(dir, sqlitedb.DatabaseName)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Examine checks the database, its directory and its disk, for "queuectl doctor". It is fast and safe for
-// concurrent use.
+// Examine checks the database, its directory and its disk, for "queuectl doctor". It does not read the whole
+// database, so it is fast. It is safe for concurrent use.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := integrity.ExamineDir(s.dir)
 	if err := s.SpaceError(); err != nil {
@@ -36,11 +36,11 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	return list
 }
 
-// Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
-// output files in the directories. It reports the progress of the copy to the callback.
+// Verify copies the database, as Backup does, and checks the copy: its rows must agree with each other and with
+// the output files in the given directories. It calls reportProgress with the progress of the copy.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 	reportProgress func(done, total int64) error) (list []store.Finding, err error) {
-	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
+	// List the files before the copy is made, so that the copy contains the attempts of all listed files.
 	files, err := integrity.ListOutputFiles(outputs.Dirs)
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// For a database without tables, ExamineStopped reports exactly one finding. It is a failure if the database has
-// held jobs. ExamineStopped does not change an empty file.
+// For a database without tables, ExamineStopped reports exactly one finding: a failure if the directory once
+// had a queue. ExamineStopped does not change an empty file.
 func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 	emptyFile := func(path string) error { return os.WriteFile(path, nil, 0o600) }
 	noTables := func(path string) error {

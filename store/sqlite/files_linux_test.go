@@ -35,8 +35,8 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// If the directory or a database file is not writable, opening fails with an error that names the next step, and
-// ExamineDir reports it. This applies to ordinary users and to a service that gave up its privileges.
+// If the directory or a database file is not writable, opening fails, and ExamineDir reports the file. The
+// error names the next step. Root is tested too, after it has given up its privileges.
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
@@ -46,8 +46,8 @@ func TestReadOnlyFilesAreRefused(t *testing.T) {
 	}
 }
 
-// checkReadOnlyRefused makes the path that pathIn returns for a database's directory read-only. Opening the database
-// must then fail, and ExamineDir must report the path.
+// checkReadOnlyRefused makes a path read-only and checks that opening the database then fails and that
+// ExamineDir reports the path. pathIn returns the path, given the database's directory.
 func checkReadOnlyRefused(t *testing.T, dir string, pathIn func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -88,8 +88,8 @@ func replaceFile(p string) error {
 	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
 }
 
-// If the WAL or the database is deleted or replaced while the service runs, nothing more is acknowledged:
-// the store fails for good and reports why.
+// If the WAL or the database is deleted or replaced while the service runs, the store fails for good with an
+// error that says so. It acknowledges no further request.
 func TestReplacedFilesStopTheStore(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
 		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
@@ -119,8 +119,8 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 	}
 }
 
-// The locks of the database belong to the open file description, not to the process. So closing another
-// descriptor of the file releases no lock.
+// Closing another descriptor of the database does not release SQLite's locks on it, because they belong to the
+// open file description, not to the process.
 func TestLocksAreOfTheOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
@@ -150,7 +150,7 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 	})
 }
 
-// A copied or restored store reports that it is a copy, until StoreRunnerDirs is called. A store that is opened
+// A store reports that it is a copy or was restored, until StoreRunnerDirs is called. A store that is opened
 // again in its original directory does not.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
@@ -208,7 +208,7 @@ func TestCopiesSaySo(t *testing.T) {
 func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	s.dir = filepath.Join(dir, strings.Repeat(strings.Repeat("x", 200)+"/", 3)) // longer than SQLite's limit of 512 bytes
+	s.dir = filepath.Join(dir, strings.Repeat(strings.Repeat("x", 200)+"/", 3)) // SQLite allows 512 bytes
 	defer func() { s.dir = dir }()
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -219,9 +219,9 @@ func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
 	checkNoCopies(t, s)
 }
 
-// If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
-// for good. Afterwards the database is either rejected, or it opens intact with all jobs that a checkpoint
-// had moved into the database.
+// If another program truncates the WAL or the database while jobs are enqueued and listed, the store
+// fails for good. At the next start, the database is rejected, or it opens with all jobs that a
+// checkpoint had already moved into it.
 func TestTruncatedFilesStopTheStore(t *testing.T) {
 	for what, c := range map[string]struct {
 		suffix string
@@ -256,7 +256,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 				}
 			})
 			var err error
-			s.AsWriter(func() { // truncate between two commits, which is the most common case
+			s.AsWriter(func() { // truncate between two commits: this is the most common case
 				info, failed := os.Stat(path)
 				if err = failed; err == nil {
 					err = os.Truncate(path, c.keep(info.Size()))
@@ -276,13 +276,13 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			s.Close()
 			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
-				return // the database is rejected, because the WAL does not contain the lost pages either
+				return // the database is rejected: the lost pages are not in the WAL either
 			}
 			if c.suffix != "" {
 				if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {
 					t.Fatalf("opening a file that lost pages: %v", err)
 				}
-				// Continue with the remaining jobs.
+				// Open the database again with the jobs that are left.
 				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err == nil {
 					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 				}

@@ -34,8 +34,8 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	}
 }
 
-// The files of an open store cannot be removed, renamed or replaced, so the store does not need to watch
-// them.
+// On Windows, the files of an open store cannot be removed, renamed or replaced. So the
+// store does not watch them.
 func TestFilesInUseStay(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -59,7 +59,7 @@ func TestFilesInUseStay(t *testing.T) {
 	}
 }
 
-// The directory of an open store cannot be renamed. Wine allows renaming it; then the next commit fails, and
+// The directory of an open store cannot be renamed. Wine allows it, but then the next commit fails, and
 // nothing more is acknowledged.
 func TestFolderInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q")
@@ -77,8 +77,8 @@ func TestFolderInUse(t *testing.T) {
 	}
 }
 
-// A database that another program has open cannot be moved aside. A restore reports that and leaves the
-// database unchanged. After the program has ended, a restore succeeds.
+// A restore fails while another program has the old database open, because it cannot be moved aside. The
+// database is unchanged. After the program has ended, a restore succeeds.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
 	said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `SELECT count(*) FROM jobs`)

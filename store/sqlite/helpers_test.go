@@ -13,7 +13,7 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
-// draft returns a draft of a job, which the functions in set then change.
+// draft returns a new job to be enqueued, as changed by the functions in set.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
@@ -47,7 +47,7 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	return r
 }
 
-// enqueueMany enqueues n jobs, 1,000 per request.
+// enqueueMany enqueues n jobs, a multiple of 1,000, with 1,000 jobs per request.
 func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	t.Helper()
 	for range n / 1000 {
@@ -61,13 +61,13 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	}
 }
 
-// completionOf returns the report that a job has completed.
+// completionOf returns the report for the store that the job j has completed.
 func completionOf(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 		RecordsAttempt: true}}
 }
 
-// expectNoFaults checks that Verify finds no faults. Otherwise, the message names the given point of the test.
+// expectNoFaults checks that Verify finds no faults. testStep names the step of the test in the message.
 func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {
@@ -75,7 +75,7 @@ func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	}
 }
 
-// findFaults returns the messages of the faults that Verify finds.
+// findFaults returns the messages of all faults that Verify finds in the database.
 func findFaults(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
@@ -91,7 +91,7 @@ func findFaults(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// stageJobs sends n jobs as frames of a batch.
+// stageJobs sends n jobs of a batch to the store, up to 1,000 per request. It does not commit the batch.
 func stageJobs(t *testing.T, s *Store, batch string, n int) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -105,7 +105,7 @@ func stageJobs(t *testing.T, s *Store, batch string, n int) {
 	}
 }
 
-// occupyWriter starts an operation that keeps the writer busy until release is called.
+// occupyWriter starts an operation that blocks the writer until release is called.
 func occupyWriter(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})

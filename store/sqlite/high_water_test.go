@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// readDatabaseFiles returns the contents of the database files in a directory, as a process that was killed would
-// leave them.
+// readDatabaseFiles returns the contents of the database files in a directory. The files are read while the
+// store is open, so they look as if the process was killed.
 func readDatabaseFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -39,9 +39,9 @@ func enqueueSeparately(t *testing.T, s *Store, n int) {
 	}
 }
 
-// A database that has lost acknowledged changes is rejected by the next start and by ExamineStopped, and is not
-// modified. SQLite itself does not notice such a loss, because it treats a damaged write-ahead log as a shorter
-// one.
+// A database that has lost acknowledged changes is rejected by the next start and by ExamineStopped,
+// and is not modified. SQLite itself does not notice the loss, because it ignores a write-ahead log
+// from the first damaged part on.
 func TestLostCommitsAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -119,8 +119,8 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	}
 }
 
-// Numbers that were assigned are not assigned again after a restore, even if the old database cannot be read,
-// because the high-water mark contains the numbers.
+// After a restore, numbers of jobs that were assigned before are not assigned again, even if the old database
+// cannot be read. The high-water file next to the database contains the last numbers.
 func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// TestMain runs the tests. If the environment variable QUEUECTL_TEST_HOLD is set, the test program instead acts
-// as another program that has a database open.
+// TestMain runs the tests. If the environment variable QUEUECTL_TEST_HOLD is set, the test program instead
+// opens a database and keeps it open, as another program would.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
@@ -37,15 +37,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startLockHolder starts another program that begins a write transaction on a database. It returns the result
-// that the program prints. stop ends the program.
+// startLockHolder starts another program that begins a write transaction on a database and so locks it. printed
+// is the result that the program prints. stop ends the program.
 func startLockHolder(t *testing.T, path string) (printed string, stop func()) {
 	t.Helper()
 	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// startOtherProgram starts another program that executes statements on a database and then keeps it open. printed
-// is the result that this program prints.
+// startOtherProgram starts another program that executes SQL statements on a database and then keeps it open.
+// printed is the output of the program. stop ends it.
 func startOtherProgram(t *testing.T, path, sql string) (printed string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -71,8 +71,8 @@ func startOtherProgram(t *testing.T, path, sql string) (printed string, stop fun
 	return strings.TrimSpace(string(buf[:n])), stop
 }
 
-// While another program holds the database, nothing is acknowledged or stored. Once it releases the
-// database, requests succeed again.
+// While another program locks the database, requests fail and nothing is stored. After the lock is
+// released, requests succeed again.
 func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -98,8 +98,8 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	}
 }
 
-// Closing another descriptor of the database releases no lock: no other program can write during a
-// transaction.
+// If this process closes another descriptor of the database during a transaction, the database stays locked,
+// and no other program can write.
 func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
@@ -119,7 +119,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	})
 }
 
-// inTransaction calls the callback within a write transaction.
+// inTransaction calls operation within a write transaction.
 func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
@@ -133,8 +133,8 @@ func inTransaction(t *testing.T, s *Store, operation func() error) {
 	}
 }
 
-// On a full disk, new jobs are refused and the results of running jobs are recorded. Once there is space,
-// new jobs are accepted again.
+// On a full disk, new jobs are refused, but results of running jobs are recorded. Once there is space, new
+// jobs are accepted again.
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)

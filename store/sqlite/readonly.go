@@ -17,16 +17,15 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes are
-// refused.
+// OpenReadOnly opens the database of a directory in which no service runs. The store refuses all changes.
 //
-// It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a service
-// can start in the meantime. Once that service writes, reads are refused. If there is no database, OpenReadOnly
-// returns fs.ErrNotExist. See docs/decisions/0068.
+// OpenReadOnly changes no file in the directory, not even to clean up after a crash. It takes no lock, so a
+// service can start while the store is open. Once that service writes, the store refuses reads. If there is no
+// database, OpenReadOnly returns fs.ErrNotExist. See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
 	info, err := os.Stat(path)
-	if err == nil && info.Size() == 0 { // an empty file means that no queue has been stored yet
+	if err == nil && info.Size() == 0 { // an empty file means that no queue was ever stored
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -50,7 +49,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 	return s, nil
 }
 
-// loadReadOnly loads the writer's cache in one snapshot.
+// loadReadOnly loads the data that the writer keeps in memory, all from one snapshot of the database.
 func (s *Store) loadReadOnly(deriveOrder func([]store.Setting) (queue.Order, error)) error {
 	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err
@@ -69,8 +68,8 @@ func (s *Store) loadReadOnly(deriveOrder func([]store.Setting) (queue.Order, err
 	return s.LoadReadOnly(s.conn, deriveOrder)
 }
 
-// cannotOpenError returns the error for the caller if SQLite could not open a database for reading. It returns
-// other errors unchanged.
+// cannotOpenError replaces SQLite's error for a database that it could not open for reading by one that says
+// what the user can do. It returns other errors unchanged.
 func cannotOpenError(path string, err error) error {
 	if e, ok := errors.AsType[*sqlitedb.Error](err); ok && e.Code&0xff == sqlite3.SQLITE_CANTOPEN {
 		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
@@ -79,13 +78,13 @@ func cannotOpenError(path string, err error) error {
 	return sqlitedb.ExplainOpenError(path, err)
 }
 
-// fileState identifies the content of a file, to detect changes.
+// fileState describes a file, to detect changes of its content.
 type fileState struct {
 	size    int64 // in bytes; -1 if the file does not exist
 	modTime time.Time
 }
 
-// fileStates holds the state of the database and of its write-ahead log, in this order.
+// fileStates holds the states of the database and of its write-ahead log, in this order.
 type fileStates [2]fileState
 
 func readFileStates(path string) (states fileStates) {
@@ -99,8 +98,8 @@ func readFileStates(path string) (states fileStates) {
 }
 
 // readOnlyURI returns the URI with which SQLite opens a database without writing. If there is a write-ahead
-// log, SQLite builds the log's index in memory. For that the -shm file must exist, although SQLite does not
-// change it. If there is no log, the database file is complete, and SQLite opens it as immutable.
+// log, SQLite builds an index of the log in memory. It then needs the -shm file, but does not change it. If
+// there is no log, the database file is complete, and SQLite opens it as immutable.
 func readOnlyURI(path string, states fileStates) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// readFiles returns the contents of all files in a directory by name.
+// readFiles returns the contents of all files in a directory, by file name.
 func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -31,8 +31,9 @@ func readFiles(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// A read-only store shows what the last service has left, even after a crash, and changes no file. A service
-// can start in the meantime. After the service has written something, reads are refused.
+// A read-only store shows the jobs that the last service has left, even after a crash, and changes
+// no file. A service can start while it is open. After the service has written something, the
+// read-only store refuses reads.
 func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := createDatabase(t, 3)

@@ -51,7 +51,7 @@ func backup(t *testing.T, s *Store) (file string) {
 	return file
 }
 
-// restore restores a backup without outputs into a directory.
+// restore restores a backup that contains no output files into a directory.
 func restore(dir, file string) error {
 	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
@@ -67,8 +67,8 @@ func restore(dir, file string) error {
 	return replace(aside, func() error { return nil })
 }
 
-// The files that a killed restore leaves do not affect the next restore, although SQLite would apply an old
-// journal to a new file.
+// Files that a killed restore has left do not affect the next restore. SQLite would otherwise apply an old
+// journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
 	killed := filepath.Join(t.TempDir(), integrity.PreparedFileName)
@@ -109,7 +109,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 	}
 }
 
-// A database that SQLite considers sound, but whose schema is not that of a queue, is rejected.
+// A database that passes SQLite's own checks but lacks a table or column of a queue is rejected.
 func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	for _, change := range []string{
 		`DROP TABLE keys`,
@@ -137,8 +137,8 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	}
 }
 
-// A backup with a newer schema can be restored if the schema allows this version to use it. Examine then reports
-// no faults.
+// A backup with a newer schema can be restored if it says that this version may use it.
+// Examine then reports no faults.
 func TestRestoreOfANewerSchema(t *testing.T) {
 	file := createBackup(t, 3, "true")
 	c, err := sqlitedb.Open(file)

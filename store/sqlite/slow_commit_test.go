@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SlowCommitError and Examine report a commit that takes longer than slowCommitTime. Examine does not wait for that
-// commit.
+// While a commit takes longer than slowCommitTime, SlowCommitError and Examine report it. Examine does not
+// wait for the commit to end.
 func TestSlowCommitIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded. New
-// jobs are refused earlier, before the disk is full. In a trial on a full disk with 3,000 running jobs, no end
-// of a job could be recorded without a reserve. With a reserve of 8 MiB, all could. The last 2 MiB of the
-// reserve are only for compaction and for operations that may use the whole reserve, because these free space.
-// Otherwise a disk that the database itself has filled would stay full.
+// The reserve is a file that is truncated or removed when the disk is full, so that the ends of running jobs
+// can be recorded. New jobs are refused earlier, before the disk is full. In a trial on a full disk with 3,000
+// running jobs, no end of a job could be recorded without a reserve. With a reserve of 8 MiB, all could. The
+// last 2 MiB of the reserve are kept for compaction and for operations that remove data. Otherwise a disk that
+// the database itself has filled would stay full.
 const (
 	removalReserveBytes = 2 << 20
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
@@ -39,12 +39,12 @@ type spaceCheck struct {
 	refusal   error // why new jobs are refused; nil if there is space
 }
 
-// CheckSpace implements engine.DiskSpace. It returns an error for new jobs while the disk is nearly full and
-// the database has no free pages for them.
+// CheckSpace implements engine.DiskSpace. It returns an error if new jobs must be refused, because the disk is
+// nearly full and the database has no free pages for them.
 func (b backend) CheckSpace() error {
 	if time.Since(b.lastSpaceCheck.checkedAt) > spaceCheckInterval {
 		if b.reserveError.Load() != nil {
-			b.maintainReserve() // create the reserve now if possible, since new jobs are refused without it
+			b.maintainReserve() // try to create the reserve, since new jobs are refused while it is missing
 		}
 		if b.lastSpaceCheck.refusal = b.SpaceError(); b.lastSpaceCheck.refusal != nil {
 			queue.TrySend(b.spaceHints, struct{}{})
@@ -58,8 +58,8 @@ func (b backend) CheckSpace() error {
 	return b.lastSpaceCheck.refusal
 }
 
-// SpaceError returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
-// the database have space, or that the database has nearly reached the file size limit of this process. It is
+// SpaceError returns an error while new jobs are refused for lack of space: the disk is nearly full and
+// the database has no free pages, or the database has nearly reached this process's file size limit. It is
 // safe for concurrent use.
 func (s *Store) SpaceError() error {
 	free, err := s.freeSpace()
@@ -79,8 +79,8 @@ func (s *Store) SpaceError() error {
 		return nil // accept new jobs, because the next commit reports the error
 	}
 	size := fileSizesOf(now)
-	// Free pages alone are not enough, because SQLite first writes each change to the WAL. But the space of the
-	// WAL file can be used again.
+	// Free pages alone are not enough: SQLite first writes each change to the WAL. But it can reuse
+	// the space of the WAL file.
 	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.walBytes < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
 	}
@@ -98,11 +98,12 @@ func (s *Store) noSpaceError() error {
 		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
-// setReserveError makes SpaceError return this error until the reserve exists again, so that new jobs are refused.
+// setReserveError makes SpaceError return err until the reserve file exists again, so
+// that new jobs are refused.
 func (s *Store) setReserveError(err error) { s.reserveError.Store(&err) }
 
-// Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
-// existing database needs at least minFileGrowth more than its size.
+// These constants are minimum values for the process's file size limit, in bytes. The limit must be at least
+// minFileLimit, and at least minFileGrowth more than the size of an existing database.
 const (
 	minFileLimit  = 64 << 20
 	minFileGrowth = 1 << 20
@@ -121,11 +122,11 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// ReleaseReserve implements engine.DiskSpace. It releases disk space from the reserve.
+// ReleaseReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file.
 func (b backend) ReleaseReserve(wholeReserve bool) bool { return b.releaseReserve(wholeReserve) }
 
-// releaseReserve releases disk space from the reserve. If wholeReserve is false, it keeps the last
-// removalReserveBytes of the reserve. It reports whether it has released any space.
+// releaseReserve frees disk space by shrinking or removing the reserve file. If wholeReserve is false, it keeps
+// removalReserveBytes of the file. It reports whether it has freed any space.
 func (s *Store) releaseReserve(wholeReserve bool) bool {
 	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
@@ -144,8 +145,8 @@ func (s *Store) releaseReserve(wholeReserve bool) bool {
 	return false
 }
 
-// maxCapacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each
-// time took 2.5 % of the service's CPU time.
+// maxCapacityAge is how long the measured size of the disk is used. Every enqueue request needs it, and
+// measuring it each time took 2.5 % of the service's CPU time.
 const maxCapacityAge = time.Minute
 
 // capacity is the size of a file system, in bytes, and when it was measured.
@@ -168,7 +169,7 @@ func (s *Store) DiskCapacity() int64 {
 	return disk.Total
 }
 
-// OnSpaceFreed implements engine.DiskSpace. It starts compaction if the file has enough free pages.
+// OnSpaceFreed implements engine.DiskSpace. It makes Compact check soon whether the file has enough free pages.
 func (b backend) OnSpaceFreed() { queue.TrySend(b.spaceHints, struct{}{}) }
 
 // MaintainReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
@@ -223,8 +224,9 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 	return files, nil
 }
 
-// WatchFiles stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
-// be watched, WatchFiles checks the files at intervals. The next commit detects a change that WatchFiles misses.
+// WatchFiles stops the store soon after the database or its WAL is removed or replaced. It returns when ctx
+// ends. If the directory cannot be watched, it checks the files at intervals. A change that it misses is
+// detected by the next commit.
 func (s *Store) WatchFiles(ctx context.Context) {
 	for warned := false; ; {
 		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
@@ -242,7 +244,8 @@ func (s *Store) WatchFiles(ctx context.Context) {
 			}
 			warned = true
 		}
-		// A commit checks the files, and stops the store if they were changed. Its other errors can be ignored.
+		// A commit checks the files, and stops the store if they were changed. Other errors of
+		// this commit can be ignored.
 		s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil })
 		select {
 		case <-ctx.Done():
@@ -276,9 +279,9 @@ func fileSizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles makes the same checks as checkSameFiles, and returns the size of the WAL. It also returns an error if a
-// file was truncated since the last commit, because content is then lost. The caller is the writer. See
-// docs/decisions/0034.
+// checkFiles checks the database and its WAL before a commit, and returns the size of the WAL. It returns an
+// error if one of them was deleted or replaced, or was truncated since the last commit, because content is then
+// lost. Only the writer calls it. See docs/decisions/0034.
 func (s *Store) checkFiles() (walBytes int64, err error) {
 	files, err := s.checkSameFiles()
 	if err != nil {
@@ -295,8 +298,8 @@ func (s *Store) checkFiles() (walBytes int64, err error) {
 	return now.walBytes, err
 }
 
-// checkWAL is called if the WAL has shrunk to size bytes. It returns an error if frames are missing. If another
-// program has made a checkpoint and truncated the WAL, no frames are missing.
+// checkWAL is called when the WAL file has shrunk to size bytes. It returns an error if changes are missing. If
+// another program has made a checkpoint and then truncated the WAL, none are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames, _, err := s.countFrames()
 	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
@@ -312,8 +315,8 @@ const (
 	frameHeaderSize = 24
 )
 
-// checkDatabase is called if the database has shrunk to size bytes. It returns an error if pages are missing.
-// After a VACUUM by another program, no pages are missing.
+// checkDatabase is called when the database file has shrunk to size bytes. It returns an error if pages are
+// missing. If another program has made a VACUUM, none are missing.
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.conn.QueryNumber(`PRAGMA page_count`)
 	if err == nil && size < pages*sqlitedb.PageSize {

@@ -1,7 +1,7 @@
-// Package sqlite stores the jobs of a queue in an SQLite file, and protects them from a full disk and from changes
-// to the file.
+// Package sqlite stores the jobs of a queue in an SQLite file. It detects other programs' changes to the file,
+// and keeps the queue usable when the disk is full.
 //
-// Start with Open. Package store/engine does the rest of the work.
+// Start with Open. Package store/engine contains the code that does not depend on SQLite.
 package sqlite
 
 import (
@@ -30,24 +30,25 @@ type Store struct {
 	*engine.Engine
 	dir       string
 	freeSpace func() (int64, error) // returns the free bytes on the disk; replaced in tests
-	conn      *sqlitedb.Conn        // writer's connection
-	readPath  string                // path by which readers open the database
-	readFlags int32                 // SQLite's flags with which readers open the database
+	conn      *sqlitedb.Conn        // the connection of the writer
+	readPath  string                // the path with which readers open the database
+	readFlags int32                 // the SQLite flags with which readers open the database
 
-	openedFiles [2]os.FileInfo // database and WAL, as they were when opened
-	// statesAtOpen describes the files at the time when they were opened in read-only mode. It is zero if the
-	// store is not read-only.
+	openedFiles [2]os.FileInfo // database and WAL at the time when they were opened
+	// statesAtOpen describes the files when they were opened in read-only mode. It is zero if
+	// the store is not read-only.
 	statesAtOpen   fileStates
 	lastSizes      fileSizes  // sizes of the files after the last commit; used by the writer only
 	lastSpaceCheck spaceCheck // used by the writer only
 	walState       walState   // used by the writer only
 
 	compaction    compaction   // used by the writer only
-	freePageBytes atomic.Int64 // bytes of free pages in the database, when last counted
-	// reserveError is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
+	freePageBytes atomic.Int64 // bytes of free pages in the database, when they were last counted
+	// reserveError is why new jobs are refused while the reserve file is missing. It is nil if the file exists.
 	reserveError atomic.Pointer[error]
-	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil at first
-	// spaceHints receives a value when new jobs are refused for lack of space, or when rows were removed.
+	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil before the first measurement
+	// spaceHints receives a value when new jobs are refused for lack of space or when rows were
+	// removed. It wakes Compact.
 	spaceHints chan struct{}
 
 	walStuckReason atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
@@ -61,16 +62,16 @@ type backend struct{ *Store }
 // Options are the parameters of Open and of OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
-	// Order says how the ranks of jobs are computed. OrderFromSettings, if not nil, derives the order from the
-	// stored settings instead.
+	// Order says how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the order from
+	// the stored settings, and Order is not used.
 	Order             queue.Order
 	OrderFromSettings func([]store.Setting) (queue.Order, error)
 	Log               *slog.Logger // nil discards the log
 }
 
-// Open opens the database in a directory and updates its schema. It creates a database only if none has
-// existed there before. The caller ensures that no other process uses the directory. If ctx ends, Open
-// returns an error. The next call continues the work, such as moving a committed large batch into the queue.
+// Open opens the database in a directory and updates its schema. It creates a database only if none has existed
+// there before. The caller ensures that no other process uses the directory. If ctx ends, Open returns an
+// error. The next call of Open then continues unfinished work, such as moving a committed batch into the queue.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
 	system, err := sqlitedb.FileSystemOf(o.Dir)
@@ -104,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore returns a store that is not open yet.
+// newStore returns a store whose files are not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
 		dir:      o.Dir,
@@ -120,7 +121,7 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// open opens the files, updates the schema and loads the writer's memory.
+// open opens the files, updates the schema and loads the data that the writer keeps in memory.
 func (s *Store) open(path string) (err error) {
 	if s.conn, err = sqlitedb.OpenWriter(path); err != nil {
 		return err
@@ -194,10 +195,11 @@ func (b backend) BeforeCommit() error {
 	return err
 }
 
-// BeginTx implements engine.Backend. No other process changes the database, so there is nothing to update.
+// BeginTx implements engine.Backend. It does nothing, because no other process changes the database.
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
-// ReadReservations implements engine.Backend. All reservations are in the table meta, so there is nothing to read.
+// ReadReservations implements engine.Backend. It does nothing, because all reservations are in the table meta,
+// which the engine reads itself.
 func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements engine.Backend. It returns all reserved leases, because meta lists them.
@@ -216,7 +218,7 @@ func (b backend) OnCommit(metaChanged bool) {
 	b.recordFileSizes()
 }
 
-// recordFileSizes notes the sizes of the files after a change by the writer.
+// recordFileSizes stores the current sizes of the files in lastSizes. The writer calls it after a change.
 func (s *Store) recordFileSizes() {
 	// If this fails, the next commit reports the error.
 	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
@@ -237,7 +239,8 @@ func (b backend) RefusalError(kind database.ErrorKind, err error) error {
 // OnFailure implements engine.Backend. It keeps the write-ahead log, and makes the next start check the database.
 func (b backend) OnFailure() {
 	b.conn.KeepWAL()
-	// If this fails, the next start finds the damage itself.
+	// If writing this marker fails, the next start does not check the database in advance,
+	// but still detects damage.
 	os.WriteFile(filepath.Join(b.dir, sqlitedb.CheckMarkerName), nil, 0o600)
 }
 
@@ -247,8 +250,8 @@ func (b backend) DatabaseBytes() int64 {
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 
-// ConvertReadError implements reads.Database. An error of the file or the disk stops the store for good, as in
-// a write.
+// ConvertReadError implements reads.Database. An I/O error or a damaged file stops the store for good,
+// as it does during a write.
 func (b backend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
@@ -268,8 +271,8 @@ func (b backend) ConvertReadError(err error) error {
 	return err
 }
 
-// CheckReadable implements reads.Database. It returns an error if a service has changed the files of a
-// read-only store.
+// CheckReadable implements reads.Database. For a read-only store, it returns an error if a service has changed
+// the files since they were opened.
 func (b backend) CheckReadable() error { return b.checkUnchanged() }
 
 // Close implements engine.Backend. It ends a running backup and closes the files.

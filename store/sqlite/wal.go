@@ -11,30 +11,31 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// The WAL is SQLite's write-ahead log. After every thousand pages, SQLite checkpoints it: it copies the frames
-// (changed pages) that no reader uses into the database. It restarts the WAL at the beginning of the file only
-// when no reader uses the WAL. Overlapping readers, or one reader that does not end, would let the file grow
+// The WAL is SQLite's write-ahead log. After every thousand pages, SQLite makes a checkpoint: it copies frames
+// (changed pages) from the WAL into the database. SQLite writes to the beginning of the WAL file again only
+// when no reader uses the WAL. So overlapping readers, or one reader that does not end, would let the file grow
 // without limit. See docs/decisions/0036.
 const (
-	walAlarmBytes     = 256 << 20              // bytes; above this, a warning appears and reads get a shorter time limit
-	walWaitMillis     = `100`                  // ms that the writer waits for readers
-	walLongWaitMillis = `400`                  // ms that the writer waits during a warning; longer than any read may take
-	walMinPause       = time.Second            // minimum time between two waits for readers
-	walMaxPause       = 30 * time.Second       // maximum time between two waits, for a reader that does not end
+	walAlarmBytes     = 256 << 20              // above this, a warning is shown and reads get less time
+	walWaitMillis     = `100`                  // time in ms that the writer waits for readers
+	walLongWaitMillis = `400`                  // the same while the warning is shown; longer than any read may take
+	walMinPause       = time.Second            // minimum time between two attempts to wait for readers
+	walMaxPause       = 30 * time.Second       // maximum time between two attempts, if a reader does not end
 	shortReadTimeout  = 250 * time.Millisecond // time limit of reads while the warning is shown
 )
 
-// walState is the writer's state while the WAL is too large.
+// walState holds the limits and times that the writer uses to keep the WAL small.
 type walState struct {
-	// Above keepBytes of WAL, the writer waits for readers. Above alarmBytes, a warning appears.
+	// If the WAL is larger than keepBytes, the writer waits for readers. If it is larger than
+	// alarmBytes, a warning is shown.
 	keepBytes, alarmBytes int64
 	nextWait              time.Time     // earliest time of the next wait for readers
 	pause                 time.Duration // time from the last wait to nextWait
 }
 
-// checkpointWAL makes the next commit restart the WAL if size, the size of the WAL in bytes, is too large. The
-// writer waits a moment for readers that still use the WAL; new readers do not prevent the restart. A failed
-// checkpoint does not count as an error, as in SQLite itself.
+// checkpointWAL checkpoints the WAL if its size in bytes is above the limit, so that the next commit starts it
+// from its beginning. The writer waits a moment for readers that still use the WAL. New readers use only the
+// database, so they do not prevent this. If the checkpoint fails, the commit continues.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.walState
 	if size <= w.keepBytes {
@@ -68,9 +69,9 @@ func (s *Store) checkpointWAL(size int64) {
 
 var errWALInUse = errors.New("another program keeps reading the database")
 
-// emptyWAL moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint. In mode
-// RESTART, the next commit starts the log from its beginning. In mode TRUNCATE, the file is empty afterwards.
-// While another connection reads from the log, the error is errWALInUse.
+// emptyWAL moves all changes in the write-ahead log into the database. mode is a mode of SQLite's
+// wal_checkpoint: after RESTART, the next commit writes to the beginning of the log file; after TRUNCATE, the
+// file is empty. If another connection reads from the log for too long, the error is errWALInUse.
 func (s *Store) emptyWAL(mode string) error {
 	wait := `PRAGMA busy_timeout = ` + walWaitMillis
 	if s.walStuckReason.Load() != nil {
@@ -87,8 +88,8 @@ func (s *Store) emptyWAL(mode string) error {
 	return errors.Join(err, err2)
 }
 
-// setWALStuck records the reason why the WAL cannot be emptied; "" means that it can. It logs when this problem
-// begins and when it ends.
+// setWALStuck records why the WAL cannot be emptied; "" means that it can. It logs the beginning and
+// the end of this problem.
 func (s *Store) setWALStuck(reason string) {
 	old := s.walStuckReason.Load()
 	switch {
@@ -101,11 +102,11 @@ func (s *Store) setWALStuck(reason string) {
 	}
 }
 
-// slowCommitTime is how long a commit may take before health checks report it: the disk may be frozen or failing.
+// slowCommitTime is the duration above which health checks report a running commit: the disk may hang or fail.
 const slowCommitTime = 10 * time.Second
 
-// SlowCommitError returns an error while a commit takes longer than slowCommitTime. It never blocks, and may be called
-// concurrently.
+// SlowCommitError returns an error while a commit takes longer than slowCommitTime. It never blocks, and is
+// safe for concurrent use.
 func (s *Store) SlowCommitError() error {
 	if took := s.RunningCommitTime(); took >= slowCommitTime {
 		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores "+
@@ -124,7 +125,8 @@ func (s *Store) CheckpointError() error {
 	return nil
 }
 
-// ReadTimeout implements reads.Database. It is shorter while the WAL cannot be emptied.
+// ReadTimeout implements reads.Database. It returns the time limit of a read, which is shorter while
+// the WAL cannot be emptied.
 func (b backend) ReadTimeout() time.Duration {
 	if b.walStuckReason.Load() != nil {
 		return shortReadTimeout

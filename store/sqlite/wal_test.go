@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// openStoreWithSmallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is
-// too large. It warns above 1 MiB.
+// openStoreWithSmallWAL returns a store with low limits for its WAL (write-ahead log): it tries to empty a WAL
+// of more than 256 KiB, and warns above 1 MiB. log receives the warnings.
 func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
@@ -33,7 +33,7 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
-		// Creating the schema has filled the WAL.
+		// Empty the WAL, which creating the schema has filled.
 		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
 		}
@@ -68,13 +68,14 @@ func walSize(t *testing.T, s *Store) int64 {
 	return info.Size()
 }
 
-// allowCheckpoint allows the next commit to checkpoint the WAL.
+// allowCheckpoint lets the next commit checkpoint the WAL, even if the last attempt was a moment ago.
 func allowCheckpoint(t *testing.T, s *Store) {
 	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.walState.nextWait = time.Time{}; return nil })
 }
 
-// While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
-// limit for its reads and refuses no request. After the read has ended, the WAL is small again.
+// While another program's read transaction does not end, the WAL grows. The store logs one warning,
+// shortens the time limit of all reads, and refuses no request. After the transaction has
+// ended, the WAL is small again.
 func TestReaderThatDoesNotEnd(t *testing.T) {
 	s, log := openStoreWithSmallWAL(t)
 	growWAL(t, s)
@@ -127,8 +128,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// While a reader keeps the WAL from being emptied, the writer waits for readers only from time to time, not at
-// each commit.
+// While a reader prevents the WAL from being emptied, only a few commits wait for the reader.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := openStoreWithSmallWAL(t)
 	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
@@ -153,7 +153,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// readSlowly executes a read that counts up to the given number. The read ends early if ctx ends.
+// readSlowly executes a query that counts up to the given number. The query stops when ctx ends.
 func readSlowly(ctx context.Context, s *Store, count string) {
 	s.Read(ctx, func(r *reads.Reader) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + count +
@@ -162,7 +162,7 @@ func readSlowly(ctx context.Context, s *Store, count string) {
 	})
 }
 
-// keepReadersBusy keeps reads.MaxReaders readers busy until the test ends.
+// keepReadersBusy calls read repeatedly, in reads.MaxReaders goroutines, until the test ends.
 func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
@@ -179,7 +179,7 @@ func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	})
 }
 
-// The WAL does not grow if reads overlap so that at least one reader is always active.
+// Overlapping reads do not let the WAL grow, even if at least one read is running at every moment.
 func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	s, _ := openStoreWithSmallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
@@ -194,7 +194,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	}
 }
 
-// Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
+// Long reads that overlap let the WAL grow only until the store shortens their time limit.
 func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	s, _ := openStoreWithSmallWAL(t)

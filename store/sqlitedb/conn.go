@@ -23,39 +23,40 @@ import (
 
 var _ database.MissingChecker = (*Conn)(nil)
 
-// Conn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls SQLite's C
-// API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every value twice and
-// takes locks that a single goroutine does not need. Copies and locks cost a ninth of the service's CPU time for
-// a short job. Addresses in SQLite's memory are uintptr, as in that package. See docs/decisions/0007.
+// Conn is one connection to SQLite with its prepared statements. Only one goroutine may use it at a time. It
+// calls SQLite's C API through modernc.org/sqlite/lib, where addresses in SQLite's memory are uintptr. It does
+// not use the database/sql driver, which copies every value twice and takes locks that a single goroutine does
+// not need. That would cost a ninth of the service's CPU time for a short job. See docs/decisions/0007.
 type Conn struct {
 	// Other packages need TLS and DB to call those functions of SQLite's C API for which Conn has no method.
 	TLS            *libc.TLS
 	DB             uintptr
 	Stmts          map[string]uintptr // prepared statements by SQL text
-	resultMemory   uintptr            // memory for the value that a call returns
-	textMemory     uintptr            // memory for the texts and blobs of one statement
+	resultMemory   uintptr            // memory in which SQLite stores the value that a call returns
+	textMemory     uintptr            // memory for the texts and blobs passed to one statement
 	textMemorySize int                // size of textMemory in bytes
-	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
+	boundBytes     int64              // total size in bytes of the texts and blobs passed to statements
 	row            Row                // current row of the running query
 }
 
-// maxKeptTextMemory is how much memory for texts is kept between statements, in bytes.
+// maxKeptTextMemory is the maximum size of textMemory, in bytes, that is kept after a statement.
 const maxKeptTextMemory = 64 << 10
 
-// configureSQLite sets options that apply to all connections. A POSIX lock vanishes when this process closes
-// any descriptor of the file; an open-file-description lock does not. So SQLite uses open-file-description
-// locks on systems that have them, and POSIX locks on other systems. The locks of the -shm file are always POSIX
+// configureSQLite sets options that apply to all connections. SQLite uses open-file-description locks where
+// the system has them, and POSIX locks elsewhere. A POSIX lock is lost when this process closes any
+// descriptor of the file; an open-file-description lock is not. The locks on the -shm file are always POSIX
 // locks. See docs/decisions/0034.
 var configureSQLite = sync.OnceFunc(func() {
 	sqlite.OFDLocking(true)
 	sqlite.StrictPragmas(true)
 })
 
-// An SQLite older than 3.51.3 can lose a commit in WAL mode when a checkpoint and a writer run concurrently
-// (sqlite.org, "WAL-reset bug"). With such a version, this constant is negative, and the package does not compile.
+// An SQLite older than 3.51.3 can lose a commit in WAL mode when a checkpoint and a writer run at the
+// same time (sqlite.org, "WAL-reset bug"). This line does not compile with such a version, because
+// the constant is negative.
 const _ uint = sqlite3.SQLITE_VERSION_NUMBER - 3_051_003
 
-// Open opens a database, creates it if it does not exist, and executes the pragmas.
+// Open opens a database and executes the pragmas. It creates the database if it does not exist.
 func Open(path string, pragmas ...string) (*Conn, error) {
 	return OpenWithFlags(path, ReadWriteFlags, pragmas...)
 }
@@ -89,8 +90,8 @@ func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err er
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
 	}
-	// Defensive mode disables the SQL features that can corrupt a database, so that the schema of a hostile
-	// file cannot use these features.
+	// Defensive mode disables SQL features that can corrupt a database. Without it, the schema of a file from an
+	// attacker could use these features.
 	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
@@ -103,7 +104,7 @@ func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err er
 	return c, nil
 }
 
-// pointerTo converts an address in SQLite's memory, which the garbage collector does not manage.
+// pointerTo converts an address to a pointer. The address is in SQLite's memory, outside Go's heap.
 func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
 // bytesAt returns n bytes of SQLite's memory as a slice.
@@ -153,8 +154,8 @@ func (c *Conn) prepare(sql string) (uintptr, error) {
 	return p, nil
 }
 
-// bind prepares a statement and binds its arguments: int64, string, []byte or nil. The contents of texts
-// and blobs stay in c.textMemory until the next statement.
+// bind prepares a statement and binds its arguments: int64, string, []byte or nil. Texts and blobs are copied
+// to c.textMemory, which stays unchanged until the next statement.
 func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 	p, err := c.prepare(sql)
 	if err != nil {
@@ -224,7 +225,7 @@ func (c *Conn) Rollback() { c.Exec(`ROLLBACK`) }
 
 // BeginReading begins a read transaction, in which all reads see the same snapshot, and EndReading ends it.
 func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
-func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough, because nothing was written
+func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough: nothing was written
 
 // QueryAll implements database.Statements. It executes statements one after another.
 func (c *Conn) QueryAll(queries []database.Query) error {
@@ -246,13 +247,14 @@ func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
-// ReadLimit implements database.Conn. SQLite finds each row only when it is read, so no limit is needed.
+// ReadLimit implements database.Conn. No limit is needed, because SQLite searches for a
+// row only when it is read.
 func (c *Conn) ReadLimit(int, int) int { return math.MaxInt32 }
 
-// HasWritten implements database.Conn. With SQLite, every write shows in the counters that the engine keeps.
+// HasWritten implements database.Conn. It returns false, because the engine's own counters include every write.
 func (c *Conn) HasWritten() bool { return false }
 
-// IsInterruption reports whether err is an interruption by InterruptWhenDone.
+// IsInterruption reports whether err was caused by InterruptWhenDone, which interrupts statements.
 func (c *Conn) IsInterruption(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
@@ -282,14 +284,14 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	return sqlite3.Xsqlite3_changes64(c.TLS, c.DB), nil
 }
 
-// Query calls the callback for every row, until it returns false. The row is valid only during this
-// call. The callback must not execute another statement.
+// Query calls handleRow for every row, until handleRow returns false. The row is valid only during the call.
+// handleRow must not execute another statement.
 func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	p, err := c.bind(sql, args)
 	if err != nil {
 		return err
 	}
-	outer := c.row // keep the row of an outer query, in case its callback called this method
+	outer := c.row // keep the row of an outer query, whose handleRow may have called this method
 	c.row = Row{c.TLS, p}
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {
@@ -311,8 +313,8 @@ func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.QueryNumber(c, sql, args...)
 }
 
-// InterruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets
-// an interruption that arrives between two statements, so InterruptWhenDone repeats it.
+// InterruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite ignores an
+// interruption that arrives between two statements, so it is repeated.
 func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	released, ended := make(chan struct{}), make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
@@ -329,13 +331,13 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	return func() {
 		if !unhook() {
 			close(released)
-			<-ended // wait, because the caller may use or close the connection next
+			<-ended // wait: the caller may use or close the connection next
 		}
 	}
 }
 
-// KeepWAL makes the connection leave the WAL unchanged when it closes. Otherwise SQLite would empty the WAL,
-// and the next start could not find out what is damaged in it.
+// KeepWAL makes SQLite leave the WAL unchanged when the connection closes. Otherwise SQLite would empty the
+// WAL, and the next start could not find damage in it.
 func (c *Conn) KeepWAL() {
 	sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
@@ -392,8 +394,8 @@ func (e *Error) Kind() database.ErrorKind {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return database.DatabaseBusy
 	case sqlite3.SQLITE_IOERR:
-		// If the disk is full while SQLite writes the -shm file or truncates a file, SQLite also returns an I/O
-		// error. That error counts as a failure of the database.
+		// If the disk is full while SQLite writes the -shm file or truncates a file, SQLite returns an I/O error.
+		// This counts as a failure of the database.
 		return database.DatabaseFailed
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_NOMEM:
@@ -416,10 +418,11 @@ func (r *Row) Num(column int) int64 {
 	return sqlite3.Xsqlite3_column_int64(r.tls, r.stmt, int32(column))
 }
 
-// Text implements database.Row. It returns a text or the bytes of a blob.
+// Text implements database.Row. It returns a text, or the bytes of a blob as a string.
 func (r *Row) Text(column int) string { return string(r.View(column)) }
 
-// View implements database.Row. It returns a text or blob in SQLite's memory, which is valid only while the row is.
+// View implements database.Row. It returns a text or blob without copying it from SQLite's memory. The bytes
+// are valid only until the next row is read.
 func (r *Row) View(column int) []byte {
 	kind := sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column))
 	if kind != sqlite3.SQLITE_TEXT && kind != sqlite3.SQLITE_BLOB {

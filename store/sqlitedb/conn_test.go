@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Values of every type and size are read as they were written. If a value has another type than requested, the
-// result is the zero value.
+// Values of every type and size are read as they were written. A method of Row returns the zero value if
+// the value has another type.
 func TestValuesComeBackAsGiven(t *testing.T) {
 	c, err := Open(filepath.Join(t.TempDir(), "db"))
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 // Names of files in the state directory.
 const (
 	DatabaseName = "queuectl.db"
-	// HighWaterName is the name of the HighWaterFile. If the file exists, the directory has held a database.
+	// HighWaterName is the name of the HighWaterFile. If this file exists, the directory has had a database.
 	HighWaterName = "initialized"
-	// CheckMarkerName is the name of a file that exists after an I/O error. It makes the next start check the
-	// database.
+	// CheckMarkerName is the name of a file that is created after an I/O error. It makes the next
+	// start check the database.
 	CheckMarkerName = "check"
 )
 
@@ -30,16 +30,17 @@ func DatabaseFiles() []string {
 	return []string{DatabaseName, DatabaseName + "-wal", DatabaseName + "-shm"}
 }
 
-// WALKeepBytes is the size of the WAL in bytes above which the writer waits for readers to end. SQLite
-// truncates a longer WAL file to this size.
+// WALKeepBytes is the size in bytes up to which the WAL (write-ahead log) may grow freely. Above it, the writer
+// waits for readers to end. SQLite truncates a longer WAL file to this size.
 const WALKeepBytes = 64 << 20
 
-// BusyTimeout is the pragma that makes the writer's connection wait for locks of other programs.
-const BusyTimeout = `busy_timeout = 5000` // the time is in milliseconds
+// BusyTimeout is the pragma that makes the writer's connection wait for other programs that
+// have locked the database.
+const BusyTimeout = `busy_timeout = 5000` // in milliseconds
 
-// OpenWriter opens a database for writing. An empty file gets the layout that compaction needs, which can only
-// be chosen before the first page is written. So every new database file of a queue must be opened with
-// OpenWriter first.
+// OpenWriter opens a database for writing. For an empty file, it sets auto_vacuum, which compaction needs and
+// which SQLite only accepts before the first page is written. So every new database file of a queue must be
+// opened with OpenWriter first.
 func OpenWriter(path string) (*Conn, error) {
 	pragmas := writerPragmas()
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
@@ -56,8 +57,8 @@ func OpenWriter(path string) (*Conn, error) {
 	return c, nil
 }
 
-// writerPragmas returns the pragmas of the writer's connection. The cache of the connection is small, because a
-// commit that has moved pages walks through the whole cache. See docs/decisions/0007.
+// writerPragmas returns the pragmas of the writer's connection. The page cache is small, because after
+// compaction has moved pages, a commit visits every page in the cache. See docs/decisions/0007.
 func writerPragmas() []string {
 	synchronous := "FULL"
 	switch {
@@ -73,8 +74,8 @@ func writerPragmas() []string {
 	}
 }
 
-// CheckDir returns an error if the directory has lost its database, or if other users can access the files. If
-// there never was a database, it creates an empty file.
+// CheckDir returns an error if the directory has lost its database, or if other users can access the database.
+// If the directory has never had a database, CheckDir creates an empty file.
 func CheckDir(dir, path string) error {
 	mark := filepath.Join(dir, HighWaterName)
 	_, markErr := os.Stat(mark)
@@ -104,11 +105,11 @@ func CheckDir(dir, path string) error {
 	return nil
 }
 
-// DamageDetails is text for the user that says how to find out what is damaged.
+// DamageDetails says how to find out what is damaged.
 const DamageDetails = "to see what is damaged: queuectl doctor --verify"
 
-// SQLiteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
-// with SQLite's code for corruption. It returns nil for any other error.
+// SQLiteErrorIn returns the SQLite error in err, or nil if err contains none. For damage that this program has
+// found itself, it returns an error with SQLite's code for corruption.
 func SQLiteErrorIn(err error) *Error {
 	if damaged, harmed := errors.AsType[database.DamageError](err); harmed {
 		return &Error{Code: sqlite3.SQLITE_CORRUPT, message: string(damaged)}
@@ -117,15 +118,15 @@ func SQLiteErrorIn(err error) *Error {
 	return e
 }
 
-// ExplainOpenError takes the error with which opening a database has failed. It returns the error with advice
-// for the user.
+// ExplainOpenError adds advice for the user to an error of opening a database.
 func ExplainOpenError(path string, err error) error {
 	e := SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code {
-	// In these cases SQLite hides the system's error code, so check whether the disk is full.
+	// For these codes, SQLite does not report the error of the operating system, so check
+	// whether the disk is full.
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
 		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < minSideFileBytes {
 			return noSpaceError(path, err)
@@ -154,15 +155,16 @@ func noSpaceError(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
-// fileSystem says whether a file system is suitable for a queue. Network and FUSE file systems are not: other
-// machines or programs may write to them, and locks, fsync and the shared memory of the WAL are unreliable.
+// fileSystem says whether a queue may be stored on a file system. Network and FUSE file systems
+// are not suitable: other machines or programs may write to them, and locks, fsync and the WAL's
+// shared memory are unreliable.
 type fileSystem struct {
 	Name    string
 	Refused bool   // true if no queue may be stored on it
 	Note    string // warning for the user; "" if there is nothing to warn about
 }
 
-// CheckSupported returns the error for a directory on an unreliable file system, or nil.
+// CheckSupported returns an error if no queue may be stored on the file system of dir.
 func (f fileSystem) CheckSupported(dir string) error {
 	if !f.Refused {
 		return nil
@@ -175,13 +177,13 @@ func (f fileSystem) CheckSupported(dir string) error {
 type Disk struct {
 	Free     int64 // number of bytes that an unprivileged process may still write
 	Total    int64 // size of the file system in bytes
-	NoInodes bool  // no more files can be created, although there may be free bytes
+	NoInodes bool  // no more files can be created, even if bytes are free
 }
 
-// Disk space that the queue needs.
+// These constants describe the disk space that a queue needs.
 const (
-	ReserveName  = "reserve" // name of the file that is freed when the disk is full
-	ReserveBytes = 8 << 20   // size of that file
+	ReserveName  = "reserve" // name of the file that is shrunk or removed when the disk is full
+	ReserveBytes = 8 << 20   // size of that file in bytes
 	// MinFreeBytes is the free space in bytes below which new jobs are refused.
 	MinFreeBytes = 4 << 20
 )

@@ -54,18 +54,18 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	return fileSystem{Name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
 }
 
-// allocateWALIndex allocates disk blocks for the -shm file of an open database, as many as a WAL of WALKeepBytes
-// needs. SQLite itself writes one byte for each 4 KiB of the file. If the blocks of the file system are smaller,
-// most of the file has no block. On a full disk, the first access to such a part of the mapped file then fails
-// with SQLITE_IOERR_IN_PAGE, which a store cannot survive. The function uses the descriptor that SQLite has
-// open: to close another one would release the locks that SQLite holds on the file, which are POSIX locks.
+// allocateWALIndex allocates all disk blocks of the database's -shm file that a WAL of WALKeepBytes needs.
+// SQLite itself writes one byte per 4 KiB of that file, so smaller blocks may be missing. If the disk is full,
+// the first access to a missing block through the mapped file fails with SQLITE_IOERR_IN_PAGE, which the store
+// does not survive. The function uses SQLite's own descriptor of the file. Closing another descriptor would
+// release SQLite's POSIX locks on the file.
 func allocateWALIndex(path string) error {
 	var disk unix.Statfs_t
-	file, err := os.Stat(path + "-shm") // the file is missing if the database is not in WAL mode
+	file, err := os.Stat(path + "-shm") // the file does not exist if the database is not in WAL mode
 	if err != nil || unix.Statfs(path+"-shm", &disk) != nil || disk.Bsize >= 4<<10 {
 		return nil
 	}
-	descriptors, _ := os.ReadDir("/proc/self/fd") // without /proc, the file grows as SQLite extends it
+	descriptors, _ := os.ReadDir("/proc/self/fd") // without /proc, no blocks are allocated
 	for _, d := range descriptors {
 		info, err := os.Stat(filepath.Join("/proc/self/fd", d.Name()))
 		if err != nil || !os.SameFile(info, file) {
@@ -83,11 +83,11 @@ func allocateWALIndex(path string) error {
 	return nil
 }
 
-// walIndexBytes is the size of the -shm file, in bytes, for a WAL of WALKeepBytes. The file has one region for
-// each 4,096 frames of the WAL (sqlite.org/walformat.html).
+// walIndexBytes is the size of the -shm file, in bytes, for a WAL of WALKeepBytes. The file has one region of
+// 32 KiB for each 4,096 pages in the WAL (sqlite.org/walformat.html).
 const walIndexBytes = (1 + WALKeepBytes/PageSize/4096) * (32 << 10)
 
-// RefusedFileSystems lists the file systems on which no queue may be stored.
+// RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string {
 	names := map[string]bool{}
 	for _, f := range fileSystems {

@@ -2,11 +2,12 @@
 
 package sqlitedb
 
-// FileSystemOf returns an unknown file system: on this operating system its type is not determined.
+// FileSystemOf returns an unknown file system, because the type is not determined on this operating system.
 func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unknown file system"}, nil }
 
-// RefusedFileSystems lists the file systems on which no queue may be stored.
+// RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "" }
 
-// allocateWALIndex does nothing: on this system blocks have at least 4 KiB, so SQLite itself writes to each one.
+// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and
+// SQLite itself allocates these.
 func allocateWALIndex(string) error { return nil }

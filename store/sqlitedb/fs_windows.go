@@ -40,7 +40,8 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	return volumeFileSystem(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
 }
 
-// volumeFileSystem returns the file system with the given final path (without links), drive type and name.
+// volumeFileSystem returns the file system that contains path. The path has no links. driveType and name are
+// the type of the drive and the name of the file system, as Windows reports them.
 func volumeFileSystem(path string, driveType uint32, name string) fileSystem {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`), driveType == windows.DRIVE_REMOTE:
@@ -55,8 +56,9 @@ func volumeFileSystem(path string, driveType uint32, name string) fileSystem {
 	return fileSystem{Name: name}
 }
 
-// RefusedFileSystems lists the file systems on which no queue may be stored.
+// RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "network drives" }
 
-// allocateWALIndex does nothing: on this system blocks have at least 4 KiB, so SQLite itself writes to each one.
+// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and
+// SQLite itself allocates these.
 func allocateWALIndex(string) error { return nil }

@@ -11,10 +11,10 @@ import (
 	"modernc.org/sqlite/lib"
 )
 
-// HighWaterFile is a file next to the database. It stores how many changes were committed, so that a loss of
-// changes is noticed: SQLite silently ignores a write-ahead log from its first damaged frame on. The file is
-// written after each commit, without fsync. After a power failure, the file may be behind the database. It is
-// never ahead, because each commit is synced before the file is written. See docs/decisions/0035.
+// HighWaterFile is a file next to the database that stores how many changes were committed. It shows whether
+// the database has lost changes, because SQLite silently ignores a write-ahead log from its first damaged part
+// on. The file is written after each commit, without fsync. After a power failure, it may be older than the
+// database, but never newer, because each commit is synced before the file is written. See docs/decisions/0035.
 type HighWaterFile struct{ File *os.File }
 
 // HighWater holds counters that show how many changes a database has stored. All values only increase.
@@ -26,8 +26,8 @@ type HighWater struct {
 
 const (
 	highWaterBytes = 3 * 8 // size of an encoded HighWater in bytes, without its checksum
-	// highWaterSlotBytes is the size of a slot in bytes. The file has two slots, written alternately, so that one
-	// is always intact.
+	// highWaterSlotBytes is the size of a slot in bytes. The file has two slots, which are written alternately, so
+	// that a crash during a write leaves the other slot intact.
 	highWaterSlotBytes = 64
 )
 
@@ -37,7 +37,7 @@ func OpenHighWater(dir string) (m HighWaterFile, err error) {
 	return m, err
 }
 
-// Close closes the file, if it is open.
+// Close closes the file if it was opened.
 func (f HighWaterFile) Close() error {
 	if f.File == nil {
 		return nil
@@ -45,7 +45,7 @@ func (f HighWaterFile) Close() error {
 	return f.File.Close()
 }
 
-// Write writes the high-water mark. It ignores errors, because the older content of the file remains valid.
+// Write writes the high-water mark. It ignores errors, because the previous mark in the other slot stays valid.
 func (f HighWaterFile) Write(p HighWater) {
 	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
@@ -67,7 +67,7 @@ func ReadHighWater(dir string) (p HighWater) {
 	return p
 }
 
-// CheckHighWater returns an error if the database is behind the high-water mark in its directory.
+// CheckHighWater returns an error if the database has fewer commits than the high-water mark in its directory.
 func CheckHighWater(c *Conn, dir string) error {
 	marked, commits := ReadHighWater(dir), int64(0)
 	if marked.Commits == 0 {
@@ -77,7 +77,7 @@ func CheckHighWater(c *Conn, dir string) error {
 	if err == nil && hasMeta > 0 {
 		commits, err = c.QueryNumber(`SELECT commits FROM meta`)
 	}
-	// SQLITE_ERROR means that the column does not exist. The database then counts as having no commits.
+	// SQLITE_ERROR means that the column commits does not exist. The database then counts as having no commits.
 	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}

@@ -9,16 +9,17 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it without an
-// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong page
-// of the same index.
+// A search for a job id reads the pages of an index (a B-tree) from the root page to one leaf. Damage can hide
+// an entry from the search without an SQLite error. For example, a changed bit can remove the last entry of a
+// leaf, or make a page refer to a wrong page of the same index.
 //
-// So if an id was not found, checkIndexPath descends again and checks each page as SQLite's integrity_check does.
-// The page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between
-// the keys that led to the page. This costs about as much as the lookup, and writers pay nothing.
+// So if an id was not found, checkIndexPath reads these pages again and checks each one as SQLite's
+// integrity_check does. The page's entries, free blocks and fragments must fill it exactly. Its ids must
+// be in order, and between the ids that led to the page. These checks cost about as much as the search.
+// Writes cost nothing more.
 //
-// If the disk returns an old version of a page, without its last write, the page itself is sound. Only "queuectl
-// doctor --verify" finds such a page, because it compares the index entries with the rows of the table.
+// A disk may also return a page without its last write. Such a page is valid, but outdated. Only "queuectl
+// doctor --verify" finds it, because it compares the entries of the index with the rows of the table.
 
 // The first byte of a page shows its kind. These are the kinds of index pages.
 const (
@@ -26,32 +27,32 @@ const (
 	leafPageKind     = 10
 )
 
-// maxIndexDepth limits how many levels of the index a search descends. An index with more levels would not fit
-// into any file.
+// maxIndexDepth limits the number of levels that a search descends, so that it ends even if damaged pages form
+// a cycle. An index with more levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry in a page of the id index. The field child is the page with smaller ids; it is 0 on
-// a leaf.
+// indexEntry is one entry in a page of the id index. child is the number of the page with
+// smaller ids; it is 0 on a leaf.
 type indexEntry struct {
 	id    string
 	child int64
 }
 
-// indexPage is one page of the id index. The field lastChild is the child page for ids after every entry; it
-// is 0 on a leaf.
+// indexPage is one page of the id index. lastChild is the number of the page with ids greater than those of all
+// entries; it is 0 on a leaf.
 type indexPage struct {
 	entries   []indexEntry
 	lastChild int64
 }
 
-// checkIndexPath checks the pages on the path to an id that a lookup has not found. It returns a damage error
-// if one of these pages is damaged or contains the id.
+// checkIndexPath checks the pages of the index that SQLite has read to search for an id without finding it. It
+// returns a damage error if one of these pages is damaged or contains the id.
 func checkIndexPath(c *Conn, id string) error {
 	if known, err := knownPageFormat(c); err != nil || !known {
 		return err
 	}
 	page, err := c.QueryNumber(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
-	low, high := "", "" // the ids in the page are between low and high; a high of "" means no upper bound
+	low, high := "", "" // all ids in the page must be between low and high; a high of "" means no upper bound
 	for range maxIndexDepth {
 		if err != nil {
 			return err
@@ -88,8 +89,8 @@ func checkIndexPath(c *Conn, id string) error {
 	return lookupDamage("the pages of the database index jobs_id form a cycle")
 }
 
-// knownPageFormat reports whether parseIndexPage can read the pages of the database: they must have the default
-// page size and no reserved bytes at their ends. It can be false if another program has rewritten the file.
+// knownPageFormat reports whether parseIndexPage can read the pages of the database. They must have the default
+// size and no reserved bytes at their ends. A file that another program has rewritten may have another format.
 func knownPageFormat(c *Conn) (isKnown bool, err error) {
 	const pageBytes, reservedOffset = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
 	_, err = database.FirstRow(c, func(r database.Row) {
@@ -110,13 +111,13 @@ func readIndexPage(c *Conn, pageNumber int64) (p indexPage, err error) {
 	return p, err
 }
 
-// byteRange is a part of a page that an entry or a free block occupies.
+// byteRange is a part of a page that is occupied by an entry or a free block.
 type byteRange struct{ start, end int }
 
-// parseIndexPage reads the entries of a page. It reports whether the entries and the free parts fill the page
-// exactly.
+// parseIndexPage reads the entries of a page. isSound reports whether the entries and the free
+// parts fill the page exactly.
 func parseIndexPage(b []byte) (p indexPage, isSound bool) {
-	const headerBytes = 8 // bytes of the page header; on an interior page, the number of the last child page follows
+	const headerBytes = 8 // size of the page header; on an interior page, the number of the last child follows
 	if len(b) < headerBytes+4 {
 		return p, false
 	}
@@ -167,8 +168,8 @@ func parseIndexPage(b []byte) (p indexPage, isSound bool) {
 	return p, fragments == 0
 }
 
-// parseIndexEntry reads an entry, which holds an id and a seq. It returns how many bytes the entry takes.
-// An id is too short to need an overflow page.
+// parseIndexEntry reads an entry, an id and the number (seq) of its job, at the start of b. entryBytes is the
+// size of the entry. Ids are so short that an entry never continues on an overflow page.
 func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, ok bool) {
 	if isInterior {
 		if len(b) < 4 {
@@ -195,8 +196,8 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 	return e, max(4, entryBytes+payload), true
 }
 
-// shortVarint reads an SQLite varint of one or two bytes, which is enough for the entries of the id index.
-// length is the number of bytes, or 0 if b does not begin with such a varint.
+// shortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id
+// index need no longer ones. length is the number of bytes, or 0 if b does not begin with such a varint.
 func shortVarint(b []byte) (value, length int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:

@@ -7,16 +7,14 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// neighboursToCheck is how many entries of the id index are checked on each side of the place where a missing
-// id would be.
+// neighboursToCheck is how many entries of the id index are checked before and after the
+// position of a missing id.
 const neighboursToCheck = 50
 
-// CheckMissingID implements database.MissingChecker. It returns a damage error in three cases:
-//   - an index has an entry for the job;
-//   - a page on the path to the id in the id index is damaged;
-//   - entries next to the id's position in that index disagree with their rows.
-//
-// Only "queuectl doctor --verify" finds pages that are older than the rest of the database.
+// CheckMissingID implements database.MissingChecker. It is called for a job that was not found, and returns an
+// error if damage may have hidden the job: if an index has an entry for it, if a page on the path to its id in
+// the id index is damaged, or if entries near that id disagree with their rows. It does not find a page that
+// lacks its last write; "queuectl doctor --verify" does.
 func (c *Conn) CheckMissingID(id string, number int64) error {
 	if number > 0 {
 		if err := c.CheckMissingNumber(number); err != nil {
@@ -36,8 +34,8 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 	return nil
 }
 
-// CheckMissingNumber implements database.MissingChecker. It returns a damage error if there are index entries
-// for the job but no row, or if there is a row whose id is missing from the id index.
+// CheckMissingNumber implements database.MissingChecker. It returns a damage error if an index has entries for
+// the job but the job has no row, or if the job has a row but the id index lacks its id.
 func (c *Conn) CheckMissingNumber(seq int64) error {
 	id := ""
 	found, err := database.FirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
@@ -46,7 +44,7 @@ func (c *Conn) CheckMissingNumber(seq int64) error {
 	}
 	switch {
 	case found && id == strconv.FormatInt(seq, 10):
-		return nil // no damage: the job exists, but the lookup had further conditions
+		return nil // no damage: the job exists, but did not meet the other conditions of the lookup
 	case found:
 		indexed, err := c.QueryNumber(`SELECT count(*) FROM jobs INDEXED BY jobs_id
 			WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
@@ -63,8 +61,8 @@ func (c *Conn) CheckMissingNumber(seq int64) error {
 	return err
 }
 
-// checkIDs executes a query for entries of the id index. It returns a damage error if the row of an entry is
-// missing or has another id.
+// checkIDs executes a query that returns entries of the id index. It returns a damage error if the row of an
+// entry is missing or has another id.
 func checkIDs(c *Conn, query string, args ...any) error {
 	type entry struct {
 		id  string
@@ -88,7 +86,7 @@ func checkIDs(c *Conn, query string, args ...any) error {
 	return nil
 }
 
-// lookupDamage returns the error for damage that a lookup found.
+// lookupDamage returns a damage error for the database.
 func lookupDamage(format string, args ...any) error {
 	return database.DamageError(fmt.Sprintf(format, args...))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PlainFileFlags holds flags for opening a regular file. With them, opening does not follow a symbolic link,
-// and does not wait if the file is a pipe.
+// PlainFileFlags are flags for opening a regular file. If the path is a symbolic link, opening fails. If the
+// file is a pipe, opening does not block.
 const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 // IsDiskLimitErrno reports whether a write failed because the disk is full, or because a disk quota or file size limit
@@ -45,7 +45,7 @@ func FileSizeLimit() (n int64, ok bool) {
 }
 
 // CheckWritable returns an error if this process cannot write to a file or directory. It does not open the
-// file: closing it would release the locks that SQLite holds on it in this process.
+// file, because closing it again would release the locks that SQLite holds on it.
 func CheckWritable(path string, _ os.FileInfo) error {
 	switch err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS); err {
 	case nil:
@@ -64,7 +64,7 @@ func CheckPrivate(path string, info os.FileInfo, forbiddenBits os.FileMode) erro
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() { // reject the file, because another user may have planted it
+	if int(st.Uid) != os.Geteuid() { // reject the file: another user may have put it here
 		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
 			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid,
 			os.Geteuid())

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PlainFileFlags holds flags for opening a regular file. Windows needs none.
+// PlainFileFlags are flags for opening a regular file. On Windows, none are needed.
 const PlainFileFlags = 0
 
 // IsDiskLimitErrno reports whether a write failed because a disk quota is reached. Callers detect a full disk
@@ -28,7 +28,8 @@ func DiskOf(dir string) (Disk, error) {
 	return Disk{Free: int64(free), Total: int64(total)}, err
 }
 
-// CheckWritable returns an error if a file has the read-only attribute, which has no effect on directories.
+// CheckWritable returns an error if a file has the read-only attribute. It accepts every directory, because the
+// attribute has no effect there.
 func CheckWritable(path string, info os.FileInfo) error {
 	if info.IsDir() || info.Mode().Perm()&0o200 != 0 {
 		return nil
@@ -44,8 +45,8 @@ func ReadersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
-// FileSizeLimit reports that there is no limit: Windows has no file size limit per process.
+// FileSizeLimit returns false for ok, because Windows has no file size limit per process.
 func FileSizeLimit() (n int64, ok bool) { return 0, false }
 
-// FileID returns "". On Windows, a file has no id that can be read without opening the file.
+// FileID returns "", because on Windows an id can be read only from an open file.
 func FileID(string) string { return "" }

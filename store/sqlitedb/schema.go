@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkSchema returns the version of the schema. A schema that is newer than the migrations in steps is an error,
-// except if the database states that this version may use it.
+// checkSchema returns the schema version of the database. It returns an error if that version is newer than the
+// migrations in steps, unless the database says that this version of the program may use it.
 func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	version, err = c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(steps)) {
@@ -24,7 +24,7 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
 		return version, nil
 	}
-	// RequestFailed means that the table or column does not exist. The schema then counts as too new.
+	// RequestFailed means that the table or column does not exist. Then this version may not use the database.
 	if err != nil && database.ErrorKindOf(err) != database.RequestFailed {
 		return version, err
 	}
@@ -33,8 +33,8 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 		version, len(steps))
 }
 
-// CheckUsable returns an error if this program cannot use the database in a directory; see checkTables and
-// CheckHighWater. It must be called before anything reads the tables.
+// CheckUsable returns an error if this program cannot use the database, or if the database has lost changes;
+// see checkTables and CheckHighWater. Call it before anything reads the tables.
 func CheckUsable(c *Conn, dir string) error {
 	if err := checkTables(c, dir); err != nil {
 		return err
@@ -42,15 +42,15 @@ func CheckUsable(c *Conn, dir string) error {
 	return CheckHighWater(c, dir)
 }
 
-// OldSchemaError returns the error for a database that has an old schema version and is not in use by a service.
+// OldSchemaError returns the error for a database with an old schema that no service has opened to update it.
 func OldSchemaError(dir string, version int64) error {
 	return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 		"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
 		dir, version, len(database.Migrations))
 }
 
-// checkTables returns an error if this program does not support the schema version, or if a table lacks a column.
-// A program older than the first release may have created different tables under the same version number.
+// checkTables returns an error if this program does not support the schema version, or if a table lacks a
+// column. A database from before the first release may have the same version number but other tables.
 func checkTables(c *Conn, dir string) error {
 	version, err := checkSchema(c, database.Migrations)
 	if err != nil || version != int64(len(database.Migrations)) {
@@ -90,8 +90,8 @@ func OpenFresh() (*Conn, error) {
 	return c, nil
 }
 
-// hasTables reports whether all tables were created by exactly the given statements. If so, no column can be missing,
-// and the caller need not compare the columns.
+// hasTables reports whether all tables were created by exactly the given statements. If so, the caller need
+// not check their columns.
 func hasTables(c *Conn, statements []string) (bool, error) {
 	tables, err := database.Rows(c, database.TextOf, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
 	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {
@@ -99,14 +99,14 @@ func hasTables(c *Conn, statements []string) (bool, error) {
 	}), err
 }
 
-// listColumns lists the tables of a database with their columns, as table.column.
+// listColumns returns all columns of the database, as table.column.
 func listColumns(c *Conn) ([]string, error) {
 	return database.Rows(c, database.TextOf, `SELECT m.name || '.' || p.name FROM sqlite_schema m
 		JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
 }
 
-// Migrate updates the schema to the newest version. Each version is one transaction, so a crash leaves either
-// the old version or the new one.
+// Migrate updates the schema to the newest version. Each step to the next version is one transaction, so a
+// crash leaves a complete version.
 func Migrate(c *Conn, steps [][]string) error {
 	version, err := checkSchema(c, steps)
 	if err != nil {

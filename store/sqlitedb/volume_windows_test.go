@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Network drives are rejected, whatever path leads to them. A note is added for file systems in memory or
-// without access control.
+// Network drives are rejected, whatever path leads to them. The user is warned about file systems in memory
+// or without access control.
 func TestFileSystemsAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		path    string

@@ -17,13 +17,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Writer writes the statistics of one transaction. If a statement of the transaction fails, later statements do
-// nothing and return the same error.
+// Writer adds to the statistics in one transaction. If a statement fails, later statements do nothing
+// and return the same error.
 //
-// Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep sums
-// up the minutes of a past hour in one row per queue, and the hours of a past day in the same way. In each
-// period, queues with a rule and at most store.MaxNamedQueues others have their own row. All further queues are
-// counted together as store.OtherQueues. See docs/decisions/0024.
+// Statistics are stored per queue and period. A period is a minute, an hour or a day; this is its grain. Tidy
+// adds up the minutes of a past hour in one row per queue, and the hours of a past day in the same way. In each
+// period, queues with a rule and at most store.MaxNamedQueues other queues have a row for themselves. The
+// remaining queues are counted together as store.OtherQueues. See docs/decisions/0024.
 type Writer struct {
 	database.Statements
 	Now      queue.Millis // time of the transaction
@@ -32,22 +32,22 @@ type Writer struct {
 	HasRule  func(queue string) bool // reports whether a store.QueueRule is stored for a queue
 }
 
-// Progress says up to when finer statistics have been summed up in coarser ones. If the transaction is rolled
-// back, the caller restores it.
+// Progress says which minutes are already added up to hours, and which hours to days. If the transaction is
+// rolled back, the caller restores the old value.
 type Progress struct {
-	// SummedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
-	// finer ones. The row of meta stores these times.
+	// SummedUpTo holds, for hours and days, the end of the last period that was added up. The row of the table
+	// meta stores these times.
 	SummedUpTo   [store.Day + 1]queue.Millis
-	LastTidyHour queue.Millis // hour in which Tidy last finished
+	LastTidyHour queue.Millis // start of the hour in which Tidy last finished
 }
 
-// Cache holds the statistics of one minute, so that a Writer need not read them before it adds to them. If the
-// transaction is rolled back, the caller resets the cache to its zero value.
+// Cache holds the statistics of the current minute, so that a Writer need not read them before each change. If
+// the transaction is rolled back, the caller resets the cache to its zero value.
 type Cache struct {
 	minute queue.Millis                        // start of the minute
-	rows   map[string]*store.AttemptStatistics // by queue; nil if they have not been read
-	// namedQueues holds the queues that have their own name in the all-time statistics. It is nil if they have
-	// not been read.
+	rows   map[string]*store.AttemptStatistics // by queue; nil if they were not read yet
+	// namedQueues holds the queues that are counted under their names in the all-time statistics. It is nil
+	// if they were not read yet.
 	namedQueues map[string]bool
 }
 
@@ -56,10 +56,10 @@ type period struct {
 	grain       store.Grain
 	start       queue.Millis                        // start of the period
 	rows        map[string]*store.AttemptStatistics // statistics by queue
-	changedRows map[string]bool                     // by queue; the value is true if the database already has the row
+	changedRows map[string]bool                     // by queue; true if the database already has the row
 }
 
-// row returns the statistics of a queue, which the caller will change.
+// row returns the statistics of a queue, and marks them as changed.
 func (p *period) row(name string) *store.AttemptStatistics {
 	f := p.rows[name]
 	if _, known := p.changedRows[name]; !known {
@@ -95,11 +95,11 @@ func (w *Writer) writeChanged(p *period) (err error) {
 	return err
 }
 
-// isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its own name
-// with its first measurement if fewer than the maximum number of queues have one, or if alwaysHasOwnRow returns
-// true. It keeps the name forever. Measurements of other queues are added to store.OtherQueues. The column
-// "others" of each minute's row records whether the queue had a name at that time. So if the queue gets a name later,
-// earlier measurements stay in store.OtherQueues. See docs/decisions/0086.
+// isNamedAllTime reports whether the all-time statistics count a queue under its name. If not, they count it in
+// store.OtherQueues. A queue gets a name there with its first measurement, while fewer than the maximum number
+// of queues have one, or if alwaysHasOwnRow returns true. It keeps the name forever. The column "others" of
+// each minute records whether the queue had a name at that time. So measurements from before it got a name stay
+// in store.OtherQueues. See docs/decisions/0086.
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
@@ -118,8 +118,8 @@ func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	return named[name], nil
 }
 
-// readSums returns, by queue, the sums of the statistics of grain g for the periods that begin in the range [from,
-// until).
+// readSums adds up the statistics of each queue over the periods of grain g that begin in
+// the range [from, until).
 func (w *Writer) readSums(g store.Grain, from, until queue.Millis) (map[string]*store.AttemptStatistics, error) {
 	rows := map[string]*store.AttemptStatistics{}
 	err := database.EachRow(w, func(r database.Row) {
@@ -131,14 +131,14 @@ func (w *Writer) readSums(g store.Grain, from, until queue.Millis) (map[string]*
 	return rows, err
 }
 
-// alwaysHasOwnRow reports whether a queue always has its own statistics, even if a period already names the
+// alwaysHasOwnRow reports whether a queue has its own row in every period, even if the period already has the
 // maximum number of queues.
 func (w *Writer) alwaysHasOwnRow(name string) bool {
 	return name == queue.DefaultQueue || name == store.OtherQueues || w.HasRule(name)
 }
 
-// nameIn returns the name under which a period with these rows counts a queue: its own, or store.OtherQueues.
-// alwaysOwn reports whether a queue always has its own statistics.
+// nameIn returns the name under which a period counts a queue: the queue's name, or store.OtherQueues. rows are
+// the rows of the period, by queue. alwaysOwn reports whether a queue always has its own row.
 func nameIn[V any](rows map[string]V, name string, alwaysOwn func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || alwaysOwn(name) {
 		return name
@@ -156,8 +156,8 @@ func nameIn[V any](rows map[string]V, name string, alwaysOwn func(string) bool) 
 }
 
 // Add adds measurements to the statistics of the current minute, and returns the names under which it counted
-// them. If the clock was set back, the minute's hour or day may have been summed up already. Add then also adds
-// the measurements to the sums.
+// them. If the clock was set back, the current hour or day may be summed up already. Add then also adds the
+// measurements to the row of the hour or day.
 func (w *Writer) Add(measurements []rules.Measurement) (changedNames []string, err error) {
 	if len(measurements) == 0 {
 		return nil, nil
@@ -184,7 +184,7 @@ func (w *Writer) Add(measurements []rules.Measurement) (changedNames []string, e
 	return slices.Collect(maps.Keys(minute.changedRows)), err
 }
 
-// addToStored adds measurements to the stored statistics of one period, given by its grain and its start.
+// addToStored adds measurements to the statistics of a stored period with grain g that begins at start.
 func (w *Writer) addToStored(g store.Grain, start queue.Millis, measurements []rules.Measurement) error {
 	rows, _ := w.readSums(g, start, start+1)
 	return w.addTo(&period{grain: g, start: start, rows: rows}, measurements)
@@ -211,19 +211,19 @@ func (w *Writer) addTo(p *period, measurements []rules.Measurement) error {
 	return w.writeChanged(p)
 }
 
-// maxDeletedRows is the number of rows of each grain that one call of Tidy deletes at most.
+// maxDeletedRows limits the rows of each grain that one call of Tidy deletes.
 const maxDeletedRows = 1000
 
-// Tidy sums up the hours and days that are over, and removes statistics that are too old. Each call
-// sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
-// reports whether there is more to do.
+// Tidy adds up the minutes of past hours and the hours of past days, and deletes statistics that are too old.
+// Each call adds up at most one hour and one day. more reports whether Tidy must be called again. Once it has
+// finished, calls do nothing until the next hour.
 func (w *Writer) Tidy() (more bool, err error) {
 	hour := store.Hour.PeriodStart(w.Now)
 	if w.Progress.LastTidyHour == hour {
 		return false, nil
 	}
 	hours, _ := w.rollUp(store.Hour, hour)
-	by := hour // sum up periods that end by this time
+	by := hour // only periods that end at this time or earlier are summed up
 	if hours {
 		by = w.Progress.SummedUpTo[store.Hour]
 	}
@@ -240,7 +240,7 @@ func (w *Writer) Tidy() (more bool, err error) {
 			int64(g), int64(g), int64(old), int64(maxDeletedRows))
 		removed = max(removed, n)
 		if n > 0 && g == store.Minute {
-			w.Cache.rows = nil // discard the cache: the current minute's row is removed if the clock was ahead
+			w.Cache.rows = nil // discard the cache: the deleted rows may include the current minute, if the clock was set back
 		}
 	}
 	if more = hours || days || removed == maxDeletedRows; !more {
@@ -249,12 +249,12 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp sums up the first period of grain g that is not summed up yet, unless it ends after the given time. It
-// reports whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
-// once.
+// rollUp adds up the next period of grain g from the rows of the next finer grain, unless the period ends
+// after latestEnd. It reports whether it did. The same transaction stores the end of the period, so each finer
+// row is counted exactly once.
 func (w *Writer) rollUp(g store.Grain, latestEnd queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
-	// next is one more than the time of the first row of the finer grain that is not summed up yet, or 0.
+	// next is 1 plus the start of the first finer period that is not summed up yet, or 0.
 	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(upTo[g]))
 	if err != nil || next == 0 {
@@ -275,12 +275,12 @@ func (w *Writer) rollUp(g store.Grain, latestEnd queue.Millis) (bool, error) {
 	}
 	w.writeChanged(sum)
 	upTo[g] = end
-	// When a day is summed up, all of its hours are summed up already, or have no statistics.
+	// When a day is summed up, all of its hours are already summed up or have no statistics.
 	upTo[store.Hour] = max(upTo[store.Hour], end)
 	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.Hour]), int64(upTo[store.Day]))
 }
 
-// addAllTime adds minutes to the all-time statistics: those that begin in the range [from, before).
+// addAllTime adds the minutes that begin in the range [from, before) to the all-time statistics.
 func (w *Writer) addAllTime(from, before queue.Millis) {
 	rows, _ := w.readSums(records.AllTime, 0, 1)
 	all := &period{grain: records.AllTime, rows: rows}
@@ -293,8 +293,8 @@ func (w *Writer) addAllTime(from, before queue.Millis) {
 	w.writeChanged(all)
 }
 
-// foldQueues reduces the rows to the number that one period may have. It keeps the queues with the most starts,
-// and adds up all others in store.OtherQueues.
+// foldQueues reduces the number of queues to the maximum for one period. It keeps the queues with the most
+// starts, and adds up all other queues in store.OtherQueues.
 func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string]*store.AttemptStatistics {
 	var names []string
 	for name := range rows {
@@ -315,22 +315,24 @@ func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string
 	return rows
 }
 
-// Delta holds the rows of the current minute that a transaction has changed, for the caches of the other nodes.
+// Delta holds the rows of the current minute that a transaction has changed. Other nodes
+// update their caches with it.
 type Delta struct {
-	Minute queue.Millis `json:"f,omitempty"` // the minute that Rows counts
+	Minute queue.Millis `json:"f,omitempty"` // start of the minute whose statistics are in Rows
 	Rows   []deltaRow   `json:"g,omitempty"`
 }
 
 // deltaRow holds the statistics of one queue, or of store.OtherQueues, in the minute of a Delta.
 type deltaRow struct {
 	Queue string `json:"q"`
-	// Counts holds how many attempts were started, completed, failed, dead, cancelled and returned, in this order.
+	// Counts holds the numbers of attempts that were started, completed, failed, dead, cancelled and
+	// returned, in this order.
 	Counts [6]int64 `json:"c"`
 	Waits  []byte   `json:"w"` // wait times, encoded by Histogram.Append
 	Runs   []byte   `json:"r"` // run times, encoded by Histogram.Append
 }
 
-// Delta returns the current minute's rows of the queues with the given names, as returned by Writer.Add.
+// Delta returns the rows of the current minute for the given names. Writer.Add has returned these names.
 func (c *Cache) Delta(names []string) (d Delta) {
 	for _, name := range names {
 		f := c.rows[name]
@@ -341,7 +343,7 @@ func (c *Cache) Delta(names []string) (d Delta) {
 	return d
 }
 
-// Apply updates the statistics of the current minute to the values that another node reported.
+// Apply replaces statistics of the current minute by those that another node has stored.
 func (c *Cache) Apply(d *Delta) {
 	if c.minute != d.Minute {
 		if d.Minute > c.minute {

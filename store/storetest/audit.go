@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// An audit event records each action of a user on a job or on the queue. If a user ended an attempt, the event
-// about the end of the attempt names that user.
+// Each action of a user on a job or on the queue is recorded as an audit event. If a user ended an attempt, the
+// event that records its end contains the user's uid.
 func userActionsAreAudited(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()

@@ -29,8 +29,8 @@ type awaitResult struct {
 	err  error
 }
 
-// await calls Await, which waits for jobs and claims them, in a goroutine. The returned channel receives the
-// result.
+// await calls Store.Await in a goroutine. Await waits for jobs and claims up to want of them. The returned
+// channel receives the result.
 func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
 	result := make(chan awaitResult, 1)
 	go func() {
@@ -40,7 +40,7 @@ func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
 	return result
 }
 
-// awaitedJobs waits for the result of an Await, which must succeed, and returns its jobs.
+// awaitedJobs waits for the result of an Await call, which must succeed, and returns the claimed jobs.
 func (r *rig) awaitedJobs(subject string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
 	got := receive(r, subject, result)
@@ -82,7 +82,7 @@ func awaitReturnsDueJob(r *rig) {
 	checkEqual(r, "awaited", got, r.asClaimed(got, j))
 }
 
-// Await returns a leased job once the job is runnable again, for whatever reason.
+// While Await waits, it returns a job once the job can run again, for whatever reason.
 func awaitReturnsReleasedJob(r *rig) {
 	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
@@ -138,8 +138,8 @@ func awaitEndsWithContext(r *rig) {
 	checkEqual(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// If an Await is cancelled while a job is enqueued, either the caller of Await gets the job, or the job stays
-// free. No job is leased to a caller that did not receive it.
+// If an Await is cancelled while a job is enqueued, either Await returns the job, or the job is not leased. No
+// job is leased without being returned to the caller.
 func awaitLosesNoJob(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())

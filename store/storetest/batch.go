@@ -21,8 +21,8 @@ var batchPromises = []promise{
 	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
-// stageJobs enqueues n jobs of a batch and does not commit the batch. Such a part of a batch, sent in one request,
-// is a frame.
+// stageJobs enqueues n jobs of a batch in one request, and does not commit the batch. The jobs of one such
+// request are called a frame.
 func (r *rig) stageJobs(batch string, n int, set ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -34,8 +34,8 @@ func (r *rig) stageJobs(batch string, n int, set ...func(*queue.Job)) store.Rece
 	return receipt
 }
 
-// applyBatch moves all jobs of a committed batch into the queue. It returns the number of calls of ApplyBatch
-// that this took.
+// applyBatch moves all jobs of a committed batch into the queue. It returns how many calls
+// of ApplyBatch it needed.
 func (r *rig) applyBatch(receipt store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
@@ -49,7 +49,7 @@ func (r *rig) applyBatch(receipt store.Receipt) (steps int) {
 	return steps
 }
 
-// Jobs of a staged batch are visible only after the commit.
+// Jobs of a batch are visible only after the batch is committed.
 func stagedBatchIsHidden(r *rig) {
 	before := r.enqueueOne()
 	staged := r.stageJobs("b", 3).IDs
@@ -104,7 +104,7 @@ func stagedIDsAreReserved(r *rig) {
 	r.wantCode("get of a staged job", err, queue.CodeNotFound)
 }
 
-// An abandoned batch is discarded after store.StagingTimeout.
+// An uncommitted batch that gets no more jobs is discarded after store.StagingTimeout.
 func abandonedBatchIsDiscarded(r *rig) {
 	r.stageJobs("aborted", 2, func(j *queue.Job) { j.ID = "" })
 	r.stageJobs("aborted", 1, withID("a"))
@@ -156,8 +156,8 @@ func batchesCommitIndependently(r *rig) {
 	r.must(err)
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	// Batch a was committed last but is applied first, because a batch does not wait for batches that were
-	// committed before it.
+	// Batch a was committed last but can be moved into the queue first, because batches do
+	// not wait for each other.
 	checkEqual(r, "steps of the batch committed second", r.applyBatch(one), 1)
 	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 1)
 	checkEqual(r, "steps of the batch committed first", r.applyBatch(two), 1)
@@ -165,7 +165,7 @@ func batchesCommitIndependently(r *rig) {
 	r.stageJobs("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	r.promote() // Promote moves the jobs of committed batches too
+	r.promote() // Promote also moves jobs of committed batches into the queue
 	r.promote()
 	checkEqual(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
@@ -205,7 +205,7 @@ func limitsCountStagedJobs(r *rig) {
 		})
 	}
 	commit.MaxPending = 8
-	receipt, err := r.s.Enqueue(r.Context(), commit) // the rejected commits have kept the batch
+	receipt, err := r.s.Enqueue(r.Context(), commit) // after the rejected commits, the batch still exists
 	r.must(err)
 	r.checkUnchanged(func() { r.wantCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeQueueFull) })
 	r.applyBatch(receipt)
@@ -223,7 +223,7 @@ func openBatchesPerUserAreLimited(r *rig) {
 		for n := range store.MaxStagedBatches {
 			r.must(begin(uid, n))
 		}
-		r.must(begin(uid, 0)) // a further request for an existing batch begins no new batch
+		r.must(begin(uid, 0)) // another request for an existing batch does not begin a new batch
 		r.checkUnchanged(func() {
 			checkEqual[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatches),
 				store.ErrTooManyBatches)
@@ -240,7 +240,7 @@ func openBatchesPerUserAreLimited(r *rig) {
 	}
 }
 
-// Starting, aborting and discarding a batch is audited.
+// An audit event records that a user starts or aborts a batch, or that a batch is discarded.
 func batchActionsAreAudited(r *rig) {
 	wantAudit := func(target string) {
 		r.Helper()
@@ -262,8 +262,8 @@ func batchActionsAreAudited(r *rig) {
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
-// If a user gives a job a number as its id, no new job gets that number as its seq (the number that the store
-// assigns). Seqs still rise, and jobs of uncommitted batches keep their seqs.
+// If a user gives a job a number as its id, the store never assigns that number (seq) to a new job. Assigned
+// numbers still rise, and jobs of uncommitted batches keep theirs.
 func numbersUsedAsIDsAreSkipped(r *rig) {
 	const jobCount = 1500
 	first := r.enqueueOne()
@@ -296,8 +296,8 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 	r.enqueueOne(withID("0"))
 }
 
-// A job of an uncommitted batch may have its own seq as its id. Later jobs can depend on the job by that id.
-// The job keeps the id when the batch is committed.
+// A job of an uncommitted batch may have, as its id, the number (seq) that the store assigns to it. Later jobs
+// can depend on the job by that id. The job keeps the id when the batch is committed.
 func stagedIDMayBeOwnSeq(r *rig) {
 	first := r.enqueueOne()
 	own := fmt.Sprint(first.Seq + 1)

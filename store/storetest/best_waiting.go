@@ -16,8 +16,8 @@ var bestWaitingPromises = []promise{
 		check: bestWaitingGainsEnqueuePoints},
 }
 
-// checkBestWaiting checks the result of BestWaitingPriority: the priority, with ageing, of the user's waiting
-// job that ranks first.
+// checkBestWaiting checks the result of BestWaitingPriority: the priority, including ageing, of the user's
+// best-ranked waiting job.
 func (r *rig) checkBestWaiting(subject string, uid int, want int64) {
 	r.Helper()
 	got, err := r.s.BestWaitingPriority(r.Context(), uid)
@@ -56,7 +56,7 @@ func bestWaitingSpansQueues(r *rig) {
 	r.checkBestWaiting("after the best job was cancelled", 1, 10)
 }
 
-// A job that waits for its retry counts as waiting.
+// For BestWaitingPriority, a failed job that waits for its retry counts as waiting.
 func bestWaitingCountsRetries(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9))
 	r.settle(r.claimOne(), exitOutcome(1))
@@ -81,7 +81,7 @@ func bestWaitingSkipsLeased(r *rig) {
 	r.checkBestWaiting("the other job was given back", 1, 9)
 }
 
-// Jobs that cannot start yet do not count as waiting.
+// For BestWaitingPriority, jobs that cannot start yet do not count as waiting.
 func bestWaitingSkipsFuture(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9), withDelay(time.Hour))
 	r.checkNothingWaiting("a job that is due later", 1)
@@ -97,7 +97,7 @@ func bestWaitingSkipsFuture(r *rig) {
 	r.checkBestWaiting("the job is due", 1, 9)
 }
 
-// With ageing by enqueues, the best waiting job gains points.
+// With ageing by enqueues, a waiting job gains points for each job that is enqueued later.
 func bestWaitingGainsEnqueuePoints(r *rig) {
 	r.enqueueFor(1, 1, withPriority(2))
 	r.enqueueFor(2, 5)

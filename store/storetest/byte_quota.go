@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytePromises contains the promises about the number of bytes that the jobs of a user may hold.
+// bytePromises lists what a store must do to limit the bytes that the jobs of a user may use.
 var bytePromises = []promise{
 	{name: "a job's bytes count for its user until the job is removed", check: jobBytesCountForUser},
 	{name: "jobs that would exceed the user's byte quota are rejected", check: byteQuotaRejectsJobs},
@@ -44,8 +44,8 @@ func (r *rig) bytesHeld(uid int) int64 {
 	return r.s.UserBytes(uid)
 }
 
-// checkBytes checks the number of bytes that jobs hold: the bytes of their texts and, for each job, a number of
-// bytes that is only roughly defined.
+// checkBytes checks how many bytes the store counts for jobs: the bytes of their texts and, for each job, at
+// least store.JobBytes and at most 1,024 more.
 func (r *rig) checkBytes(subject string, got, textBytes int64, jobCount int) {
 	r.Helper()
 	if limit := textBytes + int64(jobCount)*(store.JobBytes+1024); got < textBytes+int64(jobCount)*store.JobBytes ||
@@ -55,13 +55,12 @@ func (r *rig) checkBytes(subject string, got, textBytes int64, jobCount int) {
 	}
 }
 
-// draftWithInput returns a draft (a job that is not stored yet) of a user. The standard input of the job has n
-// bytes.
+// draftWithInput returns a job to be enqueued for a user, with a standard input of n bytes.
 func draftWithInput(uid, n int) queue.Job {
 	return draft(withUID(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge enqueues drafts of a user. limit is the byte limit of the user; 0 means unlimited.
+// enqueueLarge enqueues drafts (new jobs) of a user. limit is the user's byte quota; 0 means unlimited.
 func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesPerUser: limit})
 	return err
@@ -150,7 +149,7 @@ func trimUserDataRemovesOutputsOfUser(r *rig) {
 	checkEqual(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
-// removableBytes returns how many bytes of a user's jobs the store could remove without removing a job.
+// removableBytes returns how many bytes of inputs and outputs the store could remove to make room for a user.
 func (r *rig) removableBytes(uid int) int64 {
 	r.Helper()
 	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
@@ -158,8 +157,8 @@ func (r *rig) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs. It stops when the jobs hold at most the given number of
-// bytes, or when no more can be removed.
+// trimUser removes inputs and outputs of a user's jobs. It stops when the jobs use at most keepBytes bytes, or
+// when no more can be removed.
 func (r *rig) trimUser(uid int, keepBytes int64) {
 	r.Helper()
 	for more := true; more; {
@@ -268,7 +267,7 @@ func jobWithRemovedInputCannotRun(r *rig) {
 	r.checkState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
 }
 
-// Staged jobs count toward the byte quota before the commit.
+// Jobs of a batch count toward the byte quota even before the batch is committed.
 func quotaCountsStagedBytes(r *rig) {
 	stage := func(limit int64) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1,
@@ -301,8 +300,8 @@ func quotaCountsStagedBytes(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
-// withScheduleInput gives the jobs of a schedule a standard input of n bytes. The stored spec of the schedule also
-// grows by n bytes.
+// withScheduleInput returns a function that gives the jobs of a schedule a standard input of n bytes. The
+// stored schedule grows by n bytes as well.
 func withScheduleInput(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, draftWithInput(uid, n)
@@ -310,7 +309,7 @@ func withScheduleInput(uid, n int) func(*store.Schedule) {
 	}
 }
 
-// Schedules count toward the byte quota.
+// Stored schedules count toward the byte quota of their owner.
 func quotaCountsScheduleBytes(r *rig) {
 	const limit = 50_000
 	put := func(p store.SchedulePut) (store.Schedule, error) {
@@ -363,7 +362,8 @@ func disownMovesBytes(r *rig) {
 	checkEqual(r, "bytes of the former owner", r.bytesHeld(r.getJob(j.ID).UID), before)
 }
 
-// An occurrence that would exceed the quota is recorded as refused. With FailOverQuota, the call fails.
+// An occurrence of a schedule whose job would exceed the byte quota is recorded as refused. If FailOverQuota is
+// set, the call fails instead.
 func byteQuotaRefusesOccurrence(r *rig) {
 	hourly := r.putSchedule("hourly", withScheduleInput(1, 10_000))
 	f := store.OccurrenceRequest{

@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Orders in which jobs start: with ageing by enqueues, by priority without ageing, and by arrival.
+// Settings that determine the order in which jobs start: ageing by enqueues, priority
+// without ageing, and arrival.
 var (
 	enqueueAgingOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
 		AgingInterval: time.Minute}
@@ -37,7 +38,7 @@ var claimPromises = []promise{
 	{name: "Promote is due when a job that waits for its retry expires", check: waitingRetryExpires},
 }
 
-// A claim reserves a job and raises its fence (the number of its lease).
+// A claim leases a job and increments its fence (the number of its lease).
 func claimReserves(r *rig) {
 	j := r.enqueueOne()
 	r.advance(time.Second)
@@ -75,9 +76,9 @@ func equalRanksStartBySeq(r *rig) {
 	checkEqual(r, "order of claims", order, seqs(jobs))
 }
 
-// With ageing by time, a job gains one point of priority per minute of waiting. Jobs with (priority, minutes)
-// of (2,7), (3,5), (5,3) and (8,0) start in this order: the first job has 9 points, and the others have 8
-// points each and start in order of arrival.
+// With ageing by time, a job gains one point of priority per minute of waiting. Four jobs have the priorities
+// 2, 3, 5 and 8 and have waited 7, 5, 3 and 0 minutes. The first job has 9 points and starts first. The others
+// have 8 points each and start in order of arrival.
 func jobsAgeByTime(r *rig) {
 	two := r.enqueueOne(withPriority(2))
 	r.advance(2 * time.Minute)
@@ -94,7 +95,7 @@ func jobsAgeByTime(r *rig) {
 	checkEqual(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// Points grow continuously, so one millisecond of waiting can decide which of two jobs starts first.
+	// Points increase continuously: one millisecond of waiting decides which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
@@ -121,12 +122,11 @@ func jobsAgeByEnqueue(r *rig) {
 	eight := r.enqueueOne(withPriority(8))
 	checkEqual(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
 		[]int64{1, 3, 5, 8})
-	r.advanceAndPromote(time.Hour) // with ageing by enqueues, jobs gain no points by time
+	r.advanceAndPromote(time.Hour) // ageing by enqueues ignores time
 	checkEqual(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
-	// A job that is enqueued gives points to all earlier jobs. They keep these points even if the later job is
-	// removed.
+	// An enqueued job gives a point to each earlier job. They keep these points even if the later job is removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
 		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
@@ -156,7 +156,7 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
 
-// With order by priority, waiting gains no points.
+// If jobs start by priority, they gain no points by waiting.
 func priorityOrderIgnoresWaiting(r *rig) {
 	low := r.enqueueOne(withPriority(1))
 	r.advance(1000 * time.Hour)
@@ -166,7 +166,7 @@ func priorityOrderIgnoresWaiting(r *rig) {
 	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
 }
 
-// With order by arrival, priorities have no effect.
+// If jobs start in order of arrival, their priorities have no effect.
 func arrivalOrderIgnoresPriority(r *rig) {
 	late := r.enqueueOne(withPriority(100), withDelay(2*time.Minute))
 	first := r.enqueueOne(withPriority(1))
@@ -182,7 +182,8 @@ func jobIsNotClaimedBeforeDue(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	checkEqual(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	// A job gains no points before it is due, so its arrival number counts from the time when it is due.
+	// A job gains no points before it is due, so its arrival number is the number of jobs
+	// enqueued up to that time.
 	j.ArrivalNumber = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
 	checkEqual(r, "claimed when due", claimed, r.asClaimed(claimed, j))
@@ -224,7 +225,7 @@ func releasedJobGetsOldRank(r *rig) {
 	checkEqual(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
 
-	// If a failed job is claimed and given back, only its fence (the number of its lease) changes.
+	// A failed job that is claimed and given back only differs in its fence (the number of its lease).
 	failed := r.settle(first, exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
@@ -234,12 +235,12 @@ func releasedJobGetsOldRank(r *rig) {
 	r.checkCounts()
 }
 
-// expiredEvent returns the event that the store must record if the job j expires now.
+// expiredEvent returns the event that the store must record when job j expires at the current time.
 func (r *rig) expiredEvent(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob returns j as it must be after it expires now.
+// expiredJob returns job j as it must be after it has expired at the current time.
 func (r *rig) expiredJob(j queue.Job) queue.Job {
 	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
 	return j
@@ -307,7 +308,7 @@ func releasedJobExpires(r *rig) {
 	r.checkDueWithin(10*time.Second, func() { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) })
 }
 
-// Promote is due when a job that waits for its retry expires.
+// A failed job can expire while it waits for its retry. The store requests a call of Promote for that time.
 func waitingRetryExpires(r *rig) {
 	r.enqueueOne(withExpiry(r.s.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
@@ -318,8 +319,8 @@ func waitingRetryExpires(r *rig) {
 	})
 }
 
-// checkDueWithin performs an action. Then it checks that the store requests a call of Promote within the given
-// time, either in the result of the last Promote or with a hint of PromoteHints.
+// checkDueWithin performs an action. It then checks that the store requests a call of Promote within maxDelay,
+// by the result of the last Promote or by a value on PromoteHints.
 func (r *rig) checkDueWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
 	said := r.promote()

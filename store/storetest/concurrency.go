@@ -24,8 +24,7 @@ var concurrencyPromises = []promise{
 	{name: "concurrent use loses no job", check: concurrentUseLosesNoJob},
 }
 
-// callAll calls every method of the store that takes a context. It returns the errors by the name of the
-// method.
+// callAll calls every method of the store that takes a context, with ctx. It returns the errors by method name.
 func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]error {
 	failed := map[string]error{}
 	try := func(name string, f func() error) { failed[name] = f() }
@@ -145,7 +144,7 @@ func concurrentEnqueuesGetDistinctSeqs(r *rig) {
 	r.checkCounts()
 }
 
-// Of several concurrent enqueues with the same id, exactly one succeeds.
+// If several concurrent requests enqueue a job with the same id, exactly one succeeds.
 func oneOfConcurrentIDsWins(r *rig) {
 	var successes, rejections atomic.Int32
 	concurrently(16, func(int) {
@@ -223,7 +222,7 @@ func concurrentClaimsShareNoLease(r *rig) {
 	checkEqual(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
 }
 
-// Of several concurrent settlements of a lease, exactly one succeeds.
+// If several concurrent calls settle the same lease, exactly one succeeds.
 func oneOfConcurrentSettlementsWins(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
@@ -240,8 +239,7 @@ func oneOfConcurrentSettlementsWins(r *rig) {
 	checkEqual(r, "job", r.getJob(j.ID), r.afterSettle(j, e))
 }
 
-// Several goroutines enqueue jobs, work, wait for jobs and cancel jobs at the same time. Each job ends exactly
-// once.
+// Several goroutines enqueue, run, await and cancel jobs at the same time. Each job ends exactly once.
 func concurrentUseLosesNoJob(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64

@@ -30,7 +30,7 @@ var dependencyPromises = []promise{
 	{name: "a job with many dependants can end in one call", check: dependantsAreHandledInSteps},
 }
 
-// withParents returns a function that makes a job depend on parents with the given condition.
+// withParents returns a function that makes a job depend on the given parents, with the given condition.
 func withParents(condition queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
@@ -39,7 +39,7 @@ func withParents(condition queue.DependencyCondition, parents ...queue.Job) func
 	}
 }
 
-// onDependencyFailure returns an argument for draft that says what happens to the job if a dependency fails.
+// onDependencyFailure returns a function that sets what happens to a job if a dependency fails.
 func onDependencyFailure(action queue.OnDependencyFailure) func(*queue.Job) {
 	return func(j *queue.Job) { j.OnDependencyFailure = action }
 }
@@ -52,7 +52,7 @@ func (r *rig) checkState(subject string, j queue.Job, want queue.State, reason q
 	}
 }
 
-// Drafts of a batch frame can depend on each other.
+// Jobs that are sent in one request for a batch can depend on each other.
 func frameDraftsCanDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
@@ -81,7 +81,7 @@ func jobIsBlockedUntilParentsComplete(r *rig) {
 	got := r.claimExactly("only the parents", parents...)
 	r.settle(got[0], exitOutcome(0))
 	r.claimExactly("one parent has ended")
-	r.settle(got[1], exitOutcome(1)) // the failed attempt will be retried, so this parent has not ended
+	r.settle(got[1], exitOutcome(1)) // the attempt will be retried, so this parent has not ended
 	r.checkState("the other parent has failed and will be retried", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -103,7 +103,7 @@ func draftsOfRequestCanBeParents(r *rig) {
 	r.claimExactly("both parents have ended", jobs[0])
 }
 
-// Dependencies on ended jobs are resolved by the enqueue.
+// If a parent has already ended when a job is enqueued, the dependency is satisfied or failed immediately.
 func endedParentDecidesImmediately(r *rig) {
 	done := r.runJob(exitOutcome(0))
 	dead := r.runJob(exitOutcome(1), withMaxAttempts(1))
@@ -118,7 +118,7 @@ func endedParentDecidesImmediately(r *rig) {
 	r.checkCounts()
 }
 
-// A failed dependency cancels, holds or runs the dependant.
+// If a dependency fails, the dependant is cancelled, held or run, as its settings say.
 func failedDependencyIsHandled(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	jobs := r.enqueueAndGet(draft(withParents(queue.ParentCompleted, parent)),
@@ -155,7 +155,7 @@ func removedParentFailsDependency(r *rig) {
 	r.checkCounts()
 }
 
-// Parents of a staged job can be removed.
+// A job can be removed even if a job of an uncommitted batch depends on it.
 func stagedParentMayBeRemoved(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: testUID, Drafts: []queue.Job{
@@ -240,7 +240,7 @@ func retriedJobWaitsForParents(r *rig) {
 	r.checkCounts()
 }
 
-// A dependant starts to age when its parents have ended.
+// A dependant starts to age only when its parents have ended.
 func dependantAgesFromRelease(r *rig) {
 	parent := r.enqueueOne()
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parent))
@@ -258,9 +258,9 @@ func dependantAgesFromRelease(r *rig) {
 	r.claimExactly("the delayed dependant", later)
 }
 
-// When a job ends, the store handles its dependants in several steps, and Promote continues them. If a user
-// retries the parent between two steps, a dependant that is enqueued after that waits until the parent ends
-// again.
+// When a parent with many dependants ends, the store handles the dependants in several steps.
+// Promote continues these steps. If a user retries the parent in between, a dependant that is enqueued
+// later waits for the new end.
 func dependantsAreHandledInSteps(r *rig) {
 	const dependantCount = 400
 	parent := r.enqueueOne()
@@ -323,7 +323,7 @@ func parentsCanBeNamedByID(r *rig) {
 	r.claimExactly("the job of the second frame", r.getJob("second"))
 }
 
-// After a retry of their parent, cancelled dependants wait for it again.
+// If a parent is retried, the dependants that were cancelled because it failed wait for it again.
 func retriedParentRevivesDependants(r *rig) {
 	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft(withMaxAttempts(1)))
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents[0]))

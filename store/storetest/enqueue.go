@@ -45,7 +45,7 @@ func draftIsStored(r *rig) {
 	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
 		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
-	counts.DatabaseBytes = 0 // the contract (store.Store) does not define the size of an empty database
+	counts.DatabaseBytes = 0 // each store defines the size of an empty database itself
 	checkEqual(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0},
 		EnqueuedTotal: 1})
 	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPageRows)
@@ -106,7 +106,7 @@ func delayAndRunAtSetDueTime(r *rig) {
 	}
 }
 
-// Seqs rise and are never reused.
+// The numbers (seqs) that the store assigns to jobs rise and are never reused.
 func seqsRise(r *rig) {
 	last := int64(0)
 	for i := range 20 {
@@ -124,7 +124,7 @@ func seqsRise(r *rig) {
 	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
 }
 
-// A seq that is the id of another job is skipped.
+// The store skips a number (seq) that a user has given to another job as its id.
 func usedSeqIsSkipped(r *rig) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
@@ -204,7 +204,7 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
-// A request with a duplicate id stores nothing.
+// If one job of a request has a duplicate id, no job of the request is stored.
 func requestIsStoredCompletelyOrNotAtAll(r *rig) {
 	r.enqueueOne(withID("taken"))
 	for _, c := range []struct {
@@ -234,7 +234,7 @@ func requestIsStoredCompletelyOrNotAtAll(r *rig) {
 	checkEqual(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
 }
 
-// A request may contain 1 to queue.MaxJobsPerRequest drafts.
+// A request may enqueue 1 to queue.MaxJobsPerRequest jobs.
 func requestSizeIsLimited(r *rig) {
 	drafts := make([]queue.Job, queue.MaxJobsPerRequest+1)
 	for i := range drafts {
@@ -252,8 +252,8 @@ func requestSizeIsLimited(r *rig) {
 	r.checkCounts()
 }
 
-// wantCode checks the code of err and not its field, because the contract does not define which field the error
-// names.
+// wantCode checks the code of err. It does not check the field that err names, because stores
+// may name different fields.
 func (r *rig) wantCode(subject string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {
@@ -347,7 +347,7 @@ func rejectedRequestKeepsKeyUnused(r *rig) {
 	checkEqual(r, "duplicate", receipt.Duplicate, false)
 }
 
-// An idempotency key is kept for store.IdempotencyKeyRetention and deleted later.
+// An idempotency key is kept for store.IdempotencyKeyRetention and then deleted.
 func keyIsKeptForItsRetention(r *rig) {
 	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, IdempotencyKey: "k", Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), request)

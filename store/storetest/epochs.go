@@ -33,7 +33,7 @@ func lastSeqDoesNotFall(r *rig) {
 	checkEqual(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
-// PreviousSession lists the directories of the last StoreRunnerDirs call.
+// PreviousSession returns the directories that were last passed to StoreRunnerDirs.
 func runnerDirsAreReturned(r *rig) {
 	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
 		if want != nil {

@@ -35,7 +35,7 @@ var gatePromises = []promise{
 
 func withQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// withDemands returns an argument for draft that makes the job need gates.
+// withDemands returns a function that makes a job need locks, rates, resources or a node.
 func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
@@ -52,8 +52,8 @@ func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
-// claimExactly claims as many jobs as possible. It checks that the claim returns exactly the given jobs, in
-// this order.
+// claimExactly claims as many jobs as can start. It checks that these are exactly the
+// given jobs, in this order.
 func (r *rig) claimExactly(subject string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.exchange(store.Report{WantedJobs: 50}).Jobs
@@ -69,7 +69,7 @@ func (r *rig) claimExactly(subject string, want ...queue.Job) []queue.Job {
 	return got
 }
 
-// release gives back the leases of claimed jobs, so that the jobs wait again.
+// release gives claimed jobs back to the queue before they have started.
 func (r *rig) release(jobs ...queue.Job) {
 	r.Helper()
 	var report store.Report
@@ -142,7 +142,7 @@ func rateLimitsStarts(r *rig) {
 	r.claimExactly("more than one second after the second start", jobs[3])
 }
 
-// A rate counts a claimed job as started until it is given back.
+// A claimed job counts toward its rate limit like a started one, until it is given back.
 func claimedJobsCountAsStarts(r *rig) {
 	second := withDemands(rateDemand("k", 1, time.Second))
 	jobs := r.enqueueAndGet(draft(second), draft(second))
@@ -341,8 +341,8 @@ func concurrencyLimitsLeasedJobs(r *rig) {
 	checkEqual(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// A user with jobs in many queues has reached the limit of running jobs. Other users' jobs are not delayed.
-// When a job of that user ends, another job of the user starts.
+// A user with jobs in many queues reaches the limit of running jobs. The jobs of other users are not delayed.
+// When one of the user's jobs ends, another one starts.
 func manyQueuesDelayNoOthers(r *rig) {
 	const queueCount = 600
 	r.setMaxRunning(2)
@@ -369,8 +369,8 @@ func manyQueuesDelayNoOthers(r *rig) {
 	}
 }
 
-// In many queues, the first job needs more units of a resource than are free. Promote still finishes, and other
-// jobs are not delayed.
+// In each of many queues, the first job needs more units of a resource than are free. Repeated Promote calls
+// still finish, and jobs that do not need the resource are not delayed.
 func resourceWaitDelaysNoOthers(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
 	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
@@ -379,8 +379,7 @@ func resourceWaitDelaysNoOthers(r *rig) {
 		drafts[i] = draft(withUID(1), withQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
 	}
 	r.enqueueAndGet(drafts...)
-	// After a change of the resources, the store checks all lanes (lists of jobs with the same queue, user and
-	// demands) again.
+	// After a change of the node's resources, the store checks all waiting jobs again.
 	r.setResources(map[string]int{"gpu": 2, "disk": 1})
 	r.claimExactly("a job of another user", r.enqueueOne(withUID(2)))
 	r.promote()
@@ -432,7 +431,8 @@ func idleQueueSavesNoTurns(r *rig) {
 	}
 }
 
-// SetGate sets the limit of a key that users share, such as @db. It applies whatever limits the jobs declare.
+// SetGate sets the limit for a key that users share, such as @db. This limit applies instead of the
+// limits that jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: n} }
@@ -480,7 +480,7 @@ func setGateRulesApply(r *rig) {
 	f := demanding(lock(9))
 	r.claimExactly("the limit declared by the first job that uses the lock", e)
 	r.must(r.change(f, queue.VerbCancel))
-	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it declares another limit than SetGate has set
+	r.must(r.change(d, queue.VerbRetry)) // the retried job d declares another limit than SetGate has set
 	r.claimExactly("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", Amount: 1}, {Kind: queue.GateLock, Key: "@",
 		Amount: 1},

@@ -21,8 +21,8 @@ var hookPromises = []promise{
 	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
 }
 
-// hooksOf returns one hook job for each of the given events. The command of a hook contains the event and the job
-// that caused the hook.
+// hooksOf returns one hook (a job that is created because of an event of job j) for each of the given events.
+// The command of a hook contains the event and describes j.
 func hooksOf(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.AllHookEvents {
 		if moment&events == 0 {
@@ -42,14 +42,14 @@ func withHooks(events queue.HookEvents) func(*queue.Job) {
 	return func(j *queue.Job) { j.HookEvents = events }
 }
 
-// makeHooks makes the store create hook jobs with hooksOf. For the given events, every job gets a hook, even if
-// it requests none.
+// makeHooks makes the store create hooks with hooksOf. Each job gets hooks for the events that it requests and,
+// in addition, for the given events.
 func (r *rig) makeHooks(events queue.HookEvents) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: events, MakeHooks: hooksOf, Owner: "hooks"}))
 }
 
-// newHooks returns the commands of the hook jobs that were created since its last call, oldest first.
+// newHooks returns the commands of the hooks that were created since its last call, oldest first.
 func (r *rig) newHooks() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -73,7 +73,7 @@ func requestedHooksAreCreatedOnce(r *rig) {
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	checkEqual(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
 	r.checkCounts()
-	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // the lease has ended, so this report must have no effect
+	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // the lease has ended, so this report has no effect
 	checkEqual(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
 	checkEqual(r, "the hook job", hook, func() queue.Job {
@@ -101,7 +101,7 @@ func requestedHooksAreCreatedOnce(r *rig) {
 	r.checkCounts()
 }
 
-// Hooks for all jobs are created in addition to a job's own hooks.
+// If the settings request hooks for all jobs, these are created in addition to the hooks that a job requests.
 func triggersAddToRequestedHooks(r *rig) {
 	r.makeHooks(queue.HookCompleted | queue.HookDead)
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
@@ -138,7 +138,7 @@ func cancellingCreatesHook(r *rig) {
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.getJob("c"), queue.VerbRemove)) // the removal of a job that has not ended creates no hook
+	r.must(r.change(r.getJob("c"), queue.VerbRemove)) // removing a job that has not ended creates no hook
 	list := r.newHooks()
 	checkEqual(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
@@ -180,7 +180,8 @@ func editChangesHooks(r *rig) {
 	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
 }
 
-// A full queue does not prevent hooks, but MaxWaitingHookJobs per user does.
+// The limits on waiting jobs do not prevent hooks, except that each user has at most
+// MaxWaitingHookJobs of them.
 func waitingHookJobsAreLimited(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
@@ -211,7 +212,8 @@ func waitingHookJobsAreLimited(r *rig) {
 	checkEqual(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
-// The store removes old outputs of a hook's user if the byte quota requires it.
+// To make room for a hook, the store removes old outputs of its user. If that is not enough,
+// the hook is not created.
 func hookRemovesOutputsAtQuota(r *rig) {
 	quota := func(n int64) {
 		r.Helper()
@@ -256,10 +258,11 @@ func disownedJobsCreateNoHooks(r *rig) {
 	checkEqual(r, "hooks", r.newHooks(), nil)
 }
 
-// A hook does not make the store record Hooks.Owner for another user.
+// When a hook runs as another user than Hooks.UID, the store does not record Hooks.Owner
+// as the name of that user.
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
-	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store has no name for the user of this job
+	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store does not know the name of this job's user
 	r.must(r.change(r.getJob("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)

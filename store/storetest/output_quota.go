@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes. It returns the stored job. limit
-// is the byte limit of the job's user; 0 means unlimited.
+// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the stored job. limit is
+// the byte quota of the job's user; 0 means unlimited.
 func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -21,8 +21,8 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	return r.getJob(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the job
-// will be retried. limit has the same meaning as in endWithOutput.
+// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the
+// job will be retried. limit is the byte quota of the job's user.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exitOutcome(1), n, limit)
@@ -30,7 +30,7 @@ func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	return got
 }
 
-// claimRetry advances the clock until the failed job is due again, and claims the job.
+// claimRetry advances the clock by an hour, so that the failed job is due again, and claims the job.
 func (r *rig) claimRetry() queue.Job {
 	r.Helper()
 	r.advance(time.Hour)
@@ -38,7 +38,7 @@ func (r *rig) claimRetry() queue.Job {
 	return r.claimOne()
 }
 
-// outputSizes returns the output sizes of the given number of attempts of a job, from the first attempt on.
+// outputSizes returns the output sizes of a job's first attempts; attempts is their number.
 func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
@@ -55,7 +55,7 @@ func (r *rig) outputSize(j queue.Job, n int) int64 {
 	return a.OutputBytes
 }
 
-// TrimUserData removes outputs of earlier attempts of unfinished jobs.
+// TrimUserData removes the outputs of earlier attempts of a job even if the job has not ended.
 func trimUserDataRemovesOlderAttemptOutputs(r *rig) {
 	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exitOutcome(0), 500, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
@@ -77,8 +77,8 @@ func trimUserDataRemovesOlderAttemptOutputs(r *rig) {
 	checkEqual(r, "bytes of outputs at the end", r.getJob(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteHinted calls action. It checks that the store then sends a hint to call Promote immediately,
-// because only Promote returns the output files to delete.
+// checkPromoteHinted calls action, which must make output files deletable. It checks that the store then
+// requests a call of Promote, because only Promote returns these files.
 func (r *rig) checkPromoteHinted(subject string, action func()) {
 	r.Helper()
 	r.promote()
@@ -98,7 +98,7 @@ func (r *rig) checkPromoteHinted(subject string, action func()) {
 	}
 }
 
-// enqueueAndClaim stores a job for a user and claims it.
+// enqueueAndClaim enqueues a job of a user and claims it.
 func (r *rig) enqueueAndClaim(uid int, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(uid, 0, draft(append(set, withUID(uid))...)))
@@ -138,7 +138,7 @@ func attemptOutputsStayWithinQuota(r *rig) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // enough for one output and for the records of all attempts
+	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // enough for one output and the records of all attempts
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)
 		if used := r.bytesHeld(1); used > limit {
@@ -156,7 +156,7 @@ func attemptOutputsStayWithinQuota(r *rig) {
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
-// Dependencies count toward the byte quota, also in a batch and after an edit.
+// Dependencies count toward the byte quota of the job's user, also in a batch and after an edit.
 func quotaCountsDependencyBytes(r *rig) {
 	var dependencies []queue.Dependency
 	for range 5 {
@@ -206,7 +206,7 @@ func quotaCountsDependencyBytes(r *rig) {
 	checkEqual(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
-// Attempt records count toward the byte quota.
+// Attempt records count toward the byte quota of the job's user.
 func quotaCountsAttemptBytes(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(4))
 	before := r.bytesHeld(1)
@@ -244,7 +244,7 @@ func newRecordReplacesOldestAtQuota(r *rig) {
 	}
 	first := r.bytesHeld(1)
 	for range store.KeptAttemptRecords {
-		attempt(first, "") // the records of a job's first attempts are kept even if they exceed the limit
+		attempt(first, "") // the first records of a job are kept even above the limit
 	}
 	limit := r.bytesHeld(1)
 	for n, output := range []string{"printed", "", ""} {
@@ -307,7 +307,7 @@ func (r *rig) runManyWithOutput(uid, n int) {
 	r.advance(time.Second)
 }
 
-// enqueueAndClaimMany stores n jobs of a user and claims them.
+// enqueueAndClaimMany enqueues n jobs of a user and claims them.
 func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(withUID(uid))}, n)...))
@@ -316,7 +316,7 @@ func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
 	return jobs
 }
 
-// A new output replaces up to store.MaxRemovedTotal older outputs if it needs their space.
+// To make room for a new output, the store removes up to store.MaxRemovedTotal older outputs of the user.
 func newOutputReplacesOlderOutputs(r *rig) {
 	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.MaxRemovedTotal} {
 		r.runManyWithOutput(uid, n+1)
@@ -329,7 +329,8 @@ func newOutputReplacesOlderOutputs(r *rig) {
 	}
 }
 
-// An output is not stored if it would replace too many older outputs. None of these is removed.
+// If too many older outputs would have to be removed for a new output, the new output is not stored, and
+// no older one is removed.
 func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	const n = store.MaxRemovedTotal + 1
 	r.runManyWithOutput(1, n)
@@ -343,7 +344,7 @@ func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	checkEqual(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
-// Each of many attempts in one report can replace some older outputs.
+// If one report contains the ends of many attempts, each output can replace some older outputs.
 func settlementsReplaceOlderOutputs(r *rig) {
 	needs := []int{store.MaxRemovedTotal, store.MaxRemovedEach, store.MaxRemovedEach + 1, store.MaxRemovedEach}
 	r.runManyWithOutput(1, store.MaxRemovedTotal+3*store.MaxRemovedEach)

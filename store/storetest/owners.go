@@ -20,7 +20,7 @@ var ownerPromises = []promise{
 	{name: "output files without an attempt are deletable", check: filesWithoutAttemptAreDeletable},
 }
 
-// enqueueAs enqueues a job of the user uid. The name is the account name of that user.
+// enqueueAs enqueues a job of the user with the given uid and account name.
 func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	d := draft(append([]func(*queue.Job){withUID(uid)}, set...)...)
@@ -29,7 +29,7 @@ func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job
 	return r.getJob(receipt.IDs[0])
 }
 
-// owners returns the names of the present and former owners by uid.
+// owners returns the names of the current and former job owners, by uid.
 func (r *rig) owners() map[int]string {
 	r.Helper()
 	names, _, err := r.s.Owners(r.Context())
@@ -37,7 +37,7 @@ func (r *rig) owners() map[int]string {
 	return names
 }
 
-// disown calls Disown for the present owner of a uid until nothing more is to be done.
+// disown calls Disown repeatedly until all jobs of the uid's current owner are handled.
 func (r *rig) disown(uid int) {
 	r.Helper()
 	name := r.owners()[uid]
@@ -121,7 +121,7 @@ func disownMovesJobs(r *rig) {
 	r.checkCounts()
 }
 
-// Disown moves leased jobs when they end or are given back.
+// If a job is leased while Disown is called, Disown handles it only when it ends or is given back.
 func disownMovesLeasedJobsLater(r *rig) {
 	drafts := []queue.Job{}
 	for range 5 {
@@ -163,7 +163,7 @@ func disownMovesLeasedJobsLater(r *rig) {
 	checkEqual(r, "claimed later", seqs(r.claim(9)), []int64{job.Seq})
 }
 
-// Disown discards the former owner's batches and idempotency keys.
+// Disown discards the former owner's uncommitted batches and idempotency keys.
 func disownDiscardsBatchesAndKeys(r *rig) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
 		receipt, err := r.s.StageBatch(r.Context(),
@@ -198,7 +198,7 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	checkEqual(r, "claimed", len(r.claim(9)), 3)
 }
 
-// The next owner of a uid can be disowned too.
+// After a uid has got a new owner, this owner can be disowned too.
 func nextOwnerCanBeDisowned(r *rig) {
 	for n, name := range []string{"alice", "bob", "carol"} {
 		j := r.enqueueAs(7, name)

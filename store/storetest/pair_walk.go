@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Engine is a store that a random walk compares with a model: the store of package memstore, with the same clock.
+// Engine is a store that a random walk compares with a model: a store of package memstore, with the same clock.
 type Engine struct {
 	Store store.Store
 	// Reopen closes the store, opens it again and returns it.
@@ -26,15 +26,15 @@ type Engine struct {
 	Check func() error
 }
 
-// These environment variables control Walks: the number of walks, and the seed of the only walk to perform.
+// These environment variables change what Walks does: the number of walks, or the seed of the only walk.
 const (
 	walkCountVariable = "QUEUECTL_WALKS"
 	seedVariable      = "QUEUECTL_WALK"
 )
 
-// Walks performs random walks of the given number of steps. Each step calls the engine and the model in the
-// same way and compares their results. The given function creates both stores with an order, and returns a function
-// that advances their clock. A failed walk logs its seed. Short mode takes a quarter of the steps.
+// Walks performs random walks. Each step makes the same calls to the engine and the model and compares their
+// results. open creates both stores and returns a function that advances their clock. A failed walk logs its
+// seed. Short mode takes a quarter of the steps.
 func Walks(t *testing.T, walkCount, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(walkCountVariable)); err == nil {
@@ -73,7 +73,7 @@ func Walks(t *testing.T, walkCount, steps int, open func(t *testing.T, o queue.O
 	}
 }
 
-// orders contains the orders in which a claim serves the users in turn.
+// orders contains the scheduling settings with which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
@@ -88,15 +88,15 @@ type pairWalk struct {
 	advance     func(time.Duration)
 	rng         *rand.Rand
 	order       queue.Order
-	orders      []queue.Order         // orders to which the walk may change
-	withGates   bool                  // jobs have random demands for gates
+	orders      []queue.Order         // scheduling settings between which the walk may switch
+	withGates   bool                  // jobs have random demands for locks, rates, resources and nodes
 	withWeights bool                  // queues may have different weights
 	withHooks   bool                  // each completed job gets a hook
 	step        int                   // number of the current step
 	operation   string                // the current operation, for messages
-	seqs        []int64               // seqs of the jobs that may exist
-	leasedSeqs  []int64               // seqs of the leased jobs
-	leases      map[int64]queue.Lease // leases of the engine, which chooses their fences at random
+	seqs        []int64               // numbers (seqs) of the jobs that may exist
+	leasedSeqs  []int64               // numbers (seqs) of the leased jobs
+	leases      map[int64]queue.Lease // leases of the engine; their fences are random, so they differ from the model's
 	modelLeases map[int64]queue.Lease // leases of the model
 
 	maxUID int
@@ -104,7 +104,7 @@ type pairWalk struct {
 	node   store.Node
 }
 
-// askBoth passes both stores to call, and checks that the calls return no error or errors of the same code.
+// askBoth executes call with both stores. Both calls must succeed, or return errors with the same code.
 func askBoth[T any](w *pairWalk, call func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := call(w.engine.Store)
@@ -127,7 +127,7 @@ func codeOf(err error) queue.Code {
 	return queue.CodeInternal
 }
 
-// compareJob compares a job in both stores, except for its fence (the number of its lease), which is random.
+// compareJob compares a job in both stores, except for the fence (lease number), which is random in the engine.
 func (w *pairWalk) compareJob(seq int64) {
 	w.Helper()
 	w.operation = "get"
@@ -208,8 +208,8 @@ func (w *pairWalk) doRandomOperation() {
 	if err := w.engine.Check(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.operation, err)
 	}
-	// Only the operation "time" ends with Promote, which cancels all expired jobs. After another operation, a
-	// claim may have cancelled an expired job in one of the stores only.
+	// Only after the operation "time", which calls Promote last, have both stores cancelled all expired jobs.
+	// After another operation, a claim may have cancelled a job in only one store.
 	if w.operation != "time" {
 		return
 	}
@@ -265,7 +265,7 @@ func (w *pairWalk) changeRule() {
 	}
 }
 
-// setRules sets all rules in both stores again. Call it after a store was reopened.
+// setRules sets all rules in both stores again, because a reopened store has lost some of them.
 func (w *pairWalk) setRules() {
 	w.doBoth(func(s store.Store) error {
 		hooks := store.Hooks{MakeHooks: hooksOf, Owner: "x"}
@@ -281,14 +281,14 @@ func (w *pairWalk) setRules() {
 			}
 			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
 		}
-		for next := time.Duration(0); next == 0 && err == nil; { // call Promote until it has checked all closed lanes
+		for next := time.Duration(0); next == 0 && err == nil; { // Promote must check all jobs that limits hold back
 			next, err = s.Promote(w.Context())
 		}
 		return err
 	})
 }
 
-// randomDemands returns random demands of a job for gates. It uses few keys, so that jobs compete for them.
+// randomDemands returns random demands of a job. They have few different keys, so that jobs compete for them.
 func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	if !w.withGates || w.rng.IntN(2) == 0 {
 		return nil
@@ -305,11 +305,11 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 			w.rng.IntN(4),
 			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// A job gets at most one resource. A job that lacks units of several resources holds back other jobs at only
-	// one of these resources, and the stores may choose different ones.
+	// Add at most one resource. A job that lacks several resources holds back other jobs at only one of them, and
+	// each store may choose another one.
 	if w.rng.IntN(2) == 0 {
-		// If users take turns, demand only one unit. A job that needs several units holds back others once a
-		// claim finds that the job is its user's next one, and the stores may find this at different times.
+		// If users take turns, demand only one unit. The stores may notice at different times that a job lacks
+		// several units and must hold back others.
 		n := 1
 		if w.order == arrivalOrder {
 			n += w.rng.IntN(3)
@@ -320,8 +320,8 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 }
 
 // randomDependencies returns random dependencies of draft i: on stored and removed jobs, on other drafts of the
-// request and, rarely, in a cycle. No parent has an expiry, because the stores may cancel an expired parent at
-// different times. Its dependants would then get different arrival numbers.
+// request and, rarely, in a cycle. No parent has an expiry: the stores may cancel expired parents at different
+// times, and the dependants would then get different arrival numbers.
 func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.DraftNumber != 0 {
@@ -360,15 +360,15 @@ func (w *pairWalk) enqueueRandomJobs() {
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
-		// Jobs request hooks only for completion and failure. The stores may cancel an expired job at different
-		// times, and would then create its HookEnded hook at different times.
+		// Request hooks only for completion and failure. The stores may cancel expired jobs, and so create hooks for
+		// HookEnded, at different times.
 		if w.rng.IntN(6) == 0 {
 			j.HookEvents = queue.HookEvents(w.rng.IntN(int(queue.HookDead)))
 		}
 		if w.rng.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		} else if w.rng.IntN(6) == 0 {
-			// A job with an expiry gets no unique key, because the stores may cancel the job at different times.
+			// A job with a unique key must not expire, because the stores may free the key at different times.
 			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.ConflictAction(w.rng.IntN(3)),
 				time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
@@ -394,7 +394,7 @@ func (w *pairWalk) exchange() {
 	engine.WantedJobs = w.rng.IntN(7)
 	model.WantedJobs = engine.WantedJobs
 	stillLeased := w.addRandomResults(&engine, &model)
-	if w.rng.IntN(4) == 0 { // the result does not matter: a simulation must change nothing
+	if w.rng.IntN(4) == 0 { // the result is not compared, but a simulation must change nothing
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
 		}
@@ -414,12 +414,12 @@ func (w *pairWalk) exchange() {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
-		if !stale[l.Seq] { // a stale release means that the job has started, so it is still leased
+		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
 			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine that finds many jobs that cannot start may need several claims
+	for range maxExtraClaims { // an engine may need several claims if many jobs cannot start
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -430,7 +430,7 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.WantedJobs)
-	// Do not check the wait reasons if a job has ended or changed, because other jobs may then be able to start.
+	// Do not check wait reasons after a job has ended or changed, because other jobs may then be able to start.
 	if len(want.Jobs) < engine.WantedJobs && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 &&
 		!w.Failed() {
 		w.checkWaitReasons(w.seqs[w.rng.IntN(len(w.seqs))])
@@ -444,7 +444,7 @@ func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Releases, model.Releases = append(engine.Releases, engineLease), append(model.Releases, modelLease)
-			// If the job has started, it stays leased: a release has no effect. Only the reply shows that.
+			// If the job has already started, the store ignores the release. Only the reply shows whether it did.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -459,7 +459,7 @@ func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []
 			}
 			engine.Changes, model.Changes = append(engine.Changes, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changes, store.LeasedChange{Lease: modelLease, Change: c})
-			// If the job has started, it stays leased: a change has no effect. Only the reply shows that.
+			// If the job has already started, the store ignores the change. Only the reply shows whether it did.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
@@ -484,7 +484,7 @@ func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []
 	return stillLeased
 }
 
-// checkWaitReasons checks that WaitReasons lists reasons for a job exactly if the last claim could not claim it.
+// checkWaitReasons checks that a job has wait reasons exactly if it waits and the last claim did not take it.
 func (w *pairWalk) checkWaitReasons(seq int64) {
 	w.operation = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -504,11 +504,11 @@ func (w *pairWalk) checkWaitReasons(seq int64) {
 	}
 }
 
-// maxExtraClaims limits how many more claims an engine may need until it has claimed as many jobs as the model.
-// An engine needs more than one claim if it has to check many jobs that cannot start.
+// maxExtraClaims limits the additional claims in which an engine may claim the jobs that the model claims at
+// once. One claim is not always enough for an engine that has to check many jobs that cannot start.
 const maxExtraClaims = 20
 
-// compareClaims checks that a claim of each store returned the same jobs in the same order.
+// compareClaims checks that both stores have claimed the same jobs in the same order.
 func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	order := func(jobs []queue.Job) (seqs []int64) {
 		for i := range jobs {
@@ -533,7 +533,7 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	}
 }
 
-// promote calls Promote in both stores, so that no expired job is cancelled in only one of them.
+// promote calls Promote in both stores, so that both have cancelled the same expired jobs.
 func (w *pairWalk) promote() {
 	w.Helper()
 	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// trimUntilDone repeats a step in each store until the step reports that nothing more is to be done.
+// trimUntilDone calls step with each store until step reports that it has nothing more to do.
 func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
 	w.Helper()
 	w.doBoth(func(s store.Store) (err error) {
@@ -25,8 +25,8 @@ func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) 
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs in one call, because the stores may sort jobs with the same end time differently.
-	// Use a time one day ahead, because the clock may have been set back after a job expired.
+	// Purge all ended jobs in one call, because the stores may sort jobs with the same end time differently. The
+	// cutoff is one day ahead, because some jobs may have ended before the clock was set back.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPageRows
 	selection := store.EndedFilter{States: ended, Cutoff: before}
 	switch w.rng.IntN(4) {

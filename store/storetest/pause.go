@@ -32,7 +32,7 @@ func runningJobPausesAndResumes(r *rig) {
 	checkEqual(r, "paused job", r.getJob(j.ID), j)
 	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
 	r.advance(time.Second)
-	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // pausing a paused job again changes nothing
+	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // pausing a paused job changes nothing
 	r.checkCounts()
 	leased, err := r.leasedJobs()
 	r.must(err)
@@ -44,7 +44,7 @@ func runningJobPausesAndResumes(r *rig) {
 	r.checkCounts()
 }
 
-// Only a job that is known to run can be paused.
+// Only a job that was reported as started can be paused.
 func pauseNeedsRunningJob(r *rig) {
 	waits := r.enqueueAndGet(draft(), draft())[1]
 	j := r.claimOne()
@@ -61,7 +61,7 @@ func pauseNeedsRunningJob(r *rig) {
 	})
 }
 
-// A pause ends with the attempt.
+// When an attempt ends, its pause ends too.
 func pauseEndsWithAttempt(r *rig) {
 	for _, o := range []queue.Outcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
 		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPaused: true},
@@ -81,7 +81,7 @@ func pauseEndsWithAttempt(r *rig) {
 	}
 }
 
-// SetSetting can record an event of another kind than EventSettingChanged.
+// SetSetting records an event of the kind that the caller chooses.
 func settingRecordsGivenKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))

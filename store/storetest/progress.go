@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each progress report of a running attempt is stored and adds an event. The last one stays after the end of
-// the attempt and is deleted when the next attempt starts. The store rejects progress for a lease that has
-// ended or for an attempt that has not started.
+// Each progress report of a running attempt is stored and adds an event. The last report is kept when the
+// attempt ends, and deleted when the next attempt starts. Reports are rejected if the lease has ended or the
+// attempt has not started.
 func progressOutlastsAttempt(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
@@ -52,7 +52,7 @@ func progressOutlastsAttempt(r *rig) {
 	checkEqual(r, "after an attempt whose start and progress were not reported", r.getJob(j.ID).Progress, nil)
 }
 
-// The result of an attempt counts toward the size of its output. TrimOutputs removes both together.
+// The result of an attempt counts as part of its output. TrimOutputs removes both together.
 func resultCountsAsOutput(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	for _, j := range r.claim(2) {

@@ -26,8 +26,8 @@ var queuePromises = []promise{
 		check: retriedParentRevivesNoKeyConflict},
 }
 
-// withUniqueKey returns an argument for draft that gives the job a unique key. action says what happens if
-// another job has that key.
+// withUniqueKey returns a function that gives a job a unique key. action says what happens if another
+// job already has that key.
 func withUniqueKey(key string, action queue.ConflictAction) func(*queue.Job) {
 	return func(j *queue.Job) { j.Unique, j.OnConflict = key, action }
 }
@@ -61,7 +61,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 	got := r.exchange(store.Report{WantedJobs: 1}).Jobs
 	checkEqual(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
-		// A leased job counts as waiting until the store knows that it has started.
+		// A leased job counts as waiting until it is reported as started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, OldestReadySince: r.s.Now()},
 	})
 	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w",
@@ -110,7 +110,7 @@ func maxPendingLimitsQueue(r *rig) {
 	r.checkCounts()
 }
 
-// A queue's pause ends at its end time.
+// A pause of a queue ends at the time set in the queue's rule.
 func queuePauseEnds(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), PauseReason: "why",
 		PausedUntil: r.s.Now().Add(time.Minute)})
@@ -126,7 +126,7 @@ func queuePauseEnds(r *rig) {
 	r.claimExactly("the pause has ended", j)
 }
 
-// The number of queues that one user creates is limited.
+// Each user may create only a limited number of queues.
 func queuesPerUserAreLimited(r *rig) {
 	drafts := make([]queue.Job, store.MaxQueues)
 	for i := range drafts {
@@ -163,7 +163,7 @@ func simulationChangesNothing(r *rig) {
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
 	jobs := r.enqueueAndGet(draft(), draft(withQueue("one")), draft(withQueue("one")), draft(withDemands(gpu)),
 		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(withExpiry(r.s.Now().Add(time.Minute))))
-	r.advance(2 * time.Minute) // after two minutes, the last job has expired
+	r.advance(2 * time.Minute) // the last job has expired by then
 	queues, counts := r.queueStates(), r.s.Counts()
 	r.newEvents()
 	var first []int64
@@ -185,7 +185,7 @@ func simulationChangesNothing(r *rig) {
 	r.checkCounts()
 }
 
-// WaitReasons lists what keeps a job from starting.
+// WaitReasons lists everything that prevents a job from starting.
 func waitReasonsAreListed(r *rig) {
 	obstacles := func(subject string, j queue.Job, want ...store.WaitReason) {
 		r.Helper()
@@ -215,7 +215,7 @@ func waitReasonsAreListed(r *rig) {
 		Limit: 3, NeededUnits: 1, KeptForOtherJob: true})
 	r.startJob(r.getJob(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
-	// firsts checks the first of the reasons for which each job in want is waiting.
+	// firsts checks the first wait reason of each job in want.
 	firsts := func(subject string, want map[int64]store.WaitReason) {
 		r.Helper()
 		all, err := r.s.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
@@ -243,7 +243,7 @@ func waitReasonsAreListed(r *rig) {
 		store.WaitReason{Key: "night", NeededUnits: 1, Paused: true})
 }
 
-// tryEnqueue enqueues one draft, which the store may reject.
+// tryEnqueue enqueues one job. It returns the error if the store rejects the job.
 func (r *rig) tryEnqueue(set ...func(*queue.Job)) (store.Receipt, error) {
 	r.Helper()
 	return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: testUID})
@@ -289,7 +289,7 @@ func endedJobKeepsUniqueKey(r *rig) {
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 }
 
-// A new job can replace the waiting job with its unique key.
+// With ConflictReplace, a new job replaces the waiting job that has the same unique key.
 func newJobReplacesHolderOfUniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
 	child := r.enqueueOne(withParents(queue.ParentEnded, first))
@@ -323,7 +323,7 @@ func retryNeedsFreeUniqueKey(r *rig) {
 	r.must(r.change(first, queue.VerbRetry))
 }
 
-// After a retry of its parent, a dependant stays cancelled if another job has its unique key.
+// If a parent is retried, a dependant that was cancelled stays cancelled if another job now has its unique key.
 func retriedParentRevivesNoKeyConflict(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withParents(queue.ParentCompleted, parent))
@@ -339,7 +339,8 @@ func retriedParentRevivesNoKeyConflict(r *rig) {
 	r.checkState("no other job has the unique key", child, queue.Blocked, "")
 }
 
-// A job that the store cancels when it is enqueued, because its parent is dead, does not keep its unique key.
+// If a job is cancelled already when it is enqueued, because its parent is dead, another
+// job can use its unique key.
 func cancelledEnqueueFreesKey(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))

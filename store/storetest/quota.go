@@ -106,7 +106,7 @@ func userPendingLimitAppliesToRetries(r *rig) {
 		r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeQueueFull)
 	})
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingPerUser: 1}
-	// The job was already waiting, so the limits on waiting jobs do not apply to it.
+	// The limits on waiting jobs do not apply to this change, because the job was already waiting.
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
 
@@ -141,7 +141,7 @@ func userPendingLimitCountsStagedJobs(r *rig) {
 func userRunningLimitApplies(r *rig) {
 	r.setMaxRunning(2)
 	mine := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)))
-	// Because of the lower priority, the job of user 2 does not start between the jobs of user 1.
+	// The job of user 2 has a lower priority, so it does not start between the jobs of user 1.
 	other := r.enqueueOne(withUID(2), withPriority(4))
 	r.newEvents()
 	counts := r.s.Counts()
@@ -159,12 +159,12 @@ func userRunningLimitApplies(r *rig) {
 	checkEqual(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Releases: []queue.Lease{claimed[1].Lease()}})
 	checkEqual(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.settle(claimed[2], exitOutcome(0)) // the end of another user's job lets no job of user 1 start
+	r.settle(claimed[2], exitOutcome(0)) // the end of another user's job does not help user 1
 	checkEqual(r, "claimed after another user's job ended", r.claim(9), nil)
 	r.checkCounts()
 }
 
-// Jobs that wait because of the running limit are claimed in order of rank, whenever they were enqueued.
+// Jobs that the running limit holds back are claimed in order of rank, not in order of arrival.
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(withUID(1), withPriority(9))
@@ -181,14 +181,14 @@ func limitedJobsKeepOrder(r *rig) {
 	}
 	r.settle(r.getJob(last.ID), exitOutcome(0))
 
-	// No claim has considered user 5 yet. This user's better-ranked job still starts first, although it is newer.
+	// Of the first two jobs of user 5, the better-ranked one starts first, although it is newer.
 	low, high = r.enqueueOne(withUID(5), withPriority(1)), r.enqueueOne(withUID(5), withPriority(8))
 	checkEqual(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.getJob(high.ID), exitOutcome(0))
 	checkEqual(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.getJob(low.ID), exitOutcome(0))
 
-	// User 1 had no waiting jobs during the last claims. Of these new jobs, one can start.
+	// User 1 had no waiting jobs during the last claims. Only one of these new jobs can start.
 	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(1)), draft(withUID(1), withPriority(2)),
 		draft(withUID(1), withPriority(3)), draft(withUID(1), withPriority(2)))
 	checkEqual(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
@@ -201,7 +201,7 @@ func limitedJobsKeepOrder(r *rig) {
 	checkEqual(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-// If a user is below the running limit, the user's jobs start in the usual order, as if no limit existed.
+// If a user is below the running limit, the user's jobs start as if no limit existed.
 func limitedJobsDelayNoOthers(r *rig) {
 	r.setMaxRunning(1)
 	a := r.enqueueAndGet(draft(withUID(1), withPriority(9)), draft(withUID(1), withPriority(7)),
@@ -219,7 +219,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	end(a[0], b[0])
 	checkEqual(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(withUID(3), withPriority(6))
-	// It is the turn of user 3, although the job of user 3 was enqueued after b[1].
+	// User 3 is next in turn, although job c was enqueued after b[1].
 	checkEqual(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
 	checkEqual(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
@@ -230,7 +230,7 @@ func awaitReturnsBelowUserLimit(r *rig) {
 	for _, c := range []struct {
 		name     string
 		makeRoom func(claimed queue.Job)
-		want     int // how many of the two jobs are claimed
+		want     int // how many of the two jobs are then claimed
 	}{
 		{"an end", func(j queue.Job) { r.settle(j, exitOutcome(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settle(j, exitOutcome(1)) }, 1},
@@ -345,7 +345,7 @@ func jobAtRunningLimitCanExpire(r *rig) {
 	checkEqual(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
 	r.settle(r.getJob(jobs[3].ID), exitOutcome(0))
 
-	// A claim cancels an expired job. Such a job does not count toward the limit on running jobs of its user.
+	// A claim cancels expired jobs. They do not count toward the user's limit of running jobs.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(withUID(1), withExpiry(r.s.Now()), withPriority(9)), r.enqueueOne(withUID(1))
 	r.setMaxRunning(1)
@@ -391,7 +391,7 @@ func newOrderAppliesAtRunningLimit(r *rig) {
 	next(jobs[4], jobs[3])
 }
 
-// rerank ranks all jobs again after a change of the order.
+// rerank computes the ranks of all jobs again, after the scheduling settings have changed.
 func (r *rig) rerank() {
 	r.Helper()
 	for more := true; more; {
@@ -401,7 +401,7 @@ func (r *rig) rerank() {
 	}
 }
 
-// A claim may need several steps to pass many jobs that the limit holds back. Await continues until it finds a job.
+// One claim may check only some of the jobs that a limit holds back. Await continues until it finds a job.
 func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const jobCount = 3000
 	drafts := make([]queue.Job, jobCount)
@@ -425,8 +425,8 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 		receipt.Seqs[2:502])
 }
 
-// randomUserWalk performs random operations on the jobs of several users. It compares each claim with the
-// result of a scan of all jobs, and checks that no user exceeds the limit on running jobs.
+// randomUserWalk performs random operations on the jobs of several users. It checks that each claim returns the
+// jobs that a scan of all jobs predicts, and that no user exceeds the limit on running jobs.
 func randomUserWalk(r *rig, steps int) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
@@ -497,9 +497,9 @@ func randomUserWalk(r *rig, steps int) {
 	r.checkCounts()
 }
 
-// servedTurns records, for a walk in one queue, which claims returned jobs of which users.
+// servedTurns records which users the claims in one queue have served, to predict whose turn it is.
 type servedTurns struct {
-	claims         int           // number of claims that noteServed has recorded
-	lastClaims     map[int]int   // by uid, the number of the last claim that returned a job of the user
-	previousClaims map[int64]int // by leased job, the number of the previous claim that returned a job of its user
+	claims         int           // number of jobs that noteServed has recorded
+	lastClaims     map[int]int   // by uid, the value of claims when a job of the user was last claimed
+	previousClaims map[int64]int // by job, the value in lastClaims before the job was claimed
 }

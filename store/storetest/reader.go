@@ -47,7 +47,7 @@ func listReturnsPages(r *rig) {
 	}
 	first := r.listPage(store.Filter{Limit: 3})
 	checkEqual(r, "first page", first.Jobs, want[:3])
-	r.enqueueOne() // lists begin with the newest job, so a new job does not affect later pages
+	r.enqueueOne() // lists begin with the newest job, so this job does not affect later pages
 	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.Next})
 	checkEqual(r, "second page", second.Jobs, want[3:6])
 	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
@@ -69,7 +69,7 @@ func pageHoldsMaxPageRows(r *rig) {
 		store.Page{Jobs: want[store.MaxPageRows:]})
 }
 
-// The time filters of List apply to the end of ended jobs.
+// The time filters of List compare the end times of ended jobs.
 func timeFiltersUseEndTime(r *rig) {
 	begin := r.s.Now()
 	r.enqueueOne()
@@ -147,7 +147,7 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 	for _, j := range []queue.Job{big, big2} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
-	r.claimOne() // the job is leased, but not known to have started
+	r.claimOne() // the job is leased, but was not reported as started
 	checkEqual(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreenRows + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
@@ -212,7 +212,7 @@ func listAppliesFilters(r *rig) {
 	r.wantError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
-// refs lists all jobs that match a filter. It reads page by page.
+// refs lists all jobs that match a filter, over all pages.
 func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
 	r.Helper()
 	for {
@@ -229,14 +229,14 @@ func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
 	}
 }
 
-// refsOf returns references to jobs, as ListRefs returns them.
+// refsOf returns references to jobs, in the form in which ListRefs returns them.
 func refsOf(jobs []queue.Job) []store.JobRef {
 	return mapJobs(jobs, func(j *queue.Job) store.JobRef {
 		return store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
 	})
 }
 
-// Only GetFull and claims return a job with its environment and stdin.
+// Only GetFull and claims return a job with its environment and standard input.
 func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
@@ -267,8 +267,8 @@ func inputIsReadSeparately(r *rig) {
 	}
 }
 
-// A page of a list ends before the job that would exceed the size limit of the page. It always has at least one
-// job, even if that job alone exceeds the limit.
+// A page of a list ends before the job with which it would exceed the size limit. It always contains at least
+// one job, even if this job alone exceeds the limit.
 func pageBytesAreLimited(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
@@ -300,8 +300,8 @@ func pageBytesAreLimited(r *rig) {
 	checkEqual(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
-// The pages of a history begin with its newest attempts. The size of a page is limited in attempts and in
-// bytes.
+// A history begins with the newest attempts. Each page of it is limited to a number of
+// attempts and a number of bytes.
 func historyIsReadInPages(r *rig) {
 	j := r.enqueueOne()
 	for n := range 7 {
@@ -364,7 +364,7 @@ func countsFollowChanges(r *rig) {
 	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
 }
 
-// OldestReadySince returns when the longest wait began.
+// OldestReadySince returns the time at which the longest-waiting job started to wait.
 func oldestReadyIsLongestWait(r *rig) {
 	oldest := func(subject string, want queue.Millis) {
 		r.Helper()
@@ -408,7 +408,7 @@ func eventNumbersHaveNoGaps(r *rig) {
 	}
 }
 
-// tryReceive reports whether a watch has sent a value. It receives the value if so.
+// tryReceive receives a value from a watch without waiting. It reports whether there was one.
 func tryReceive(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
@@ -429,7 +429,7 @@ func watchReportsEveryChange(r *rig) {
 		r.Helper()
 		receive(r, "hint of "+subject, w.C)
 		checkEqual(r, "changed by "+subject, w.ChangedJobs(), []int64{want.Seq})
-		for tryReceive(w) { // the same change may have sent a second value; receive it
+		for tryReceive(w) { // the same change may have sent a second value
 			checkEqual(r, "changed since "+subject, w.ChangedJobs(), nil)
 		}
 	}
@@ -453,7 +453,7 @@ func watchReportsEveryChange(r *rig) {
 func watchesAreIndependent(r *rig) {
 	j := r.enqueueOne()
 	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
-	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so this watch never sends a value
+	other := r.s.Watch([]int64{1 << 40}) // no job has this number (seq), so this watch never sends a value
 	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
 		w.ChangedJobs()

@@ -200,7 +200,7 @@ func trimOutputsStartsWithOldest(r *rig) {
 	checkEqual(r, "bytes after removing a job", r.s.Counts().OutputBytes, 30)
 }
 
-// Jobs of a queue with its own retention are counted and trimmed separately.
+// If a queue has a separate retention, its jobs are counted and trimmed separately from those of other queues.
 func ownRetentionIsSeparate(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }

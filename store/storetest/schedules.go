@@ -33,7 +33,7 @@ var schedulePromises = []promise{
 	{name: "Disown pauses the former owner's schedules", check: disownPausesSchedules},
 }
 
-// putSchedule stores a new schedule, changed by the given functions.
+// putSchedule stores a new schedule to which the functions in set have been applied.
 func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.s.Now()
@@ -62,8 +62,8 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.OccurrenceRecord
 	return s, runs
 }
 
-// occurrencesAt returns a request to run the occurrences of a schedule at the given times. The occurrence after
-// these is one minute later.
+// occurrencesAt returns a request to run the occurrences of a schedule at the given times. The schedule's next
+// occurrence is one minute after the last one.
 func occurrencesAt(s store.Schedule, plannedTimes ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, NextBootID: s.BootID,
@@ -87,7 +87,7 @@ func (r *rig) runOccurrences(request store.OccurrenceRequest) store.OccurrenceRe
 	return fired
 }
 
-// outcomes returns what happened at the recorded occurrences of a schedule, newest first.
+// outcomes returns the outcomes of a schedule's recorded occurrences, newest first.
 func (r *rig) outcomes(name string) (list []string) {
 	r.Helper()
 	_, runs := r.getSchedule(name)
@@ -318,7 +318,7 @@ func overlapQueueWaitsForPreviousJob(r *rig) {
 		checkEqual(r, "jobs claimed at the same time", len(r.claim(9)), 0)
 		end := exitOutcome(0)
 		if i == 1 {
-			end = outcomeOfCause(queue.EndKilled) // however this job ends, the next one starts
+			end = outcomeOfCause(queue.EndKilled) // the next job starts however this one ends
 		}
 		r.settle(r.startJob(j), end)
 		r.promote()

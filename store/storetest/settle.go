@@ -50,7 +50,8 @@ func startedJobIsProcessing(r *rig) {
 	checkEqual(r, "claimed", r.claim(1), nil)
 }
 
-// afterSettle returns the leased job j as it must be after the settlement e has recorded its end.
+// afterSettle returns the leased job j in the state that the store must give it when it
+// records the settlement e.
 func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
@@ -85,8 +86,7 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	return j
 }
 
-// endEvent returns the event that the store must record at the end of an attempt. j is the job after the end of
-// the attempt.
+// endEvent returns the event that the store must record when attempt a ends. j is the job after the attempt.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
 		HasOutput: len(a.Output) > 0 || a.OutputRef != ""}
@@ -211,8 +211,8 @@ func unstartedJobGetsNoAttempt(r *rig) {
 	r.checkCounts()
 }
 
-// The uid of a job's owner may belong to another account by the time when the job is about to start. The job is
-// then held and does not start.
+// If the uid of a job's owner belongs to another account when the job is about to start,
+// the job is held instead.
 func disownedJobDoesNotStart(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -229,9 +229,9 @@ func disownedJobDoesNotStart(r *rig) {
 	checkEqual(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// If an attempt cannot start because of a shortage, the store counts the job's consecutive shortages. Each one
-// makes the job wait longer. One after queue.MaxShortages of them is a failure. The count returns to zero when
-// an attempt has started or a user retries the job.
+// An attempt may be unable to start because the machine is short of something, such as memory. The store counts
+// how often this happens to a job in a row. The job waits longer each time, and after queue.MaxShortages times,
+// the next one is a failure. The count returns to zero when an attempt starts or a user retries the job.
 func consecutiveShortagesAreCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
@@ -246,7 +246,7 @@ func consecutiveShortagesAreCounted(r *rig) {
 		short(n + 1)
 		checkEqual(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt started, so the count of shortages is 0
+	r.settle(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt has started, so the count of shortages is 0
 	checkEqual(r, "refunds of a job that was started", r.getJob(j.ID).Shortages, 0)
 	short(1)
 	r.settle(r.claimOne(), outcomeOfCause(queue.EndKilled))
@@ -330,7 +330,7 @@ func attemptIsReturnedComplete(r *rig) {
 		r.must(err)
 		for i := range history {
 			checkEqual(r, "output in the history", len(history[i].Output), 0)
-			// The contract does not define whether a history contains the names of output files.
+			// A store may or may not return the names of output files in a history.
 			history[i].Output, history[i].OutputRef = nil, ""
 		}
 		want.Output, want.OutputRef, want.Result = nil, "", nil

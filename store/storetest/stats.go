@@ -35,7 +35,7 @@ func (r *rig) stats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// runFor starts a claimed job and ends it after the given run time with outcome o.
+// runFor starts a claimed job, lets the time run pass, and ends the job with outcome o.
 func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.startJob(j)
@@ -54,8 +54,8 @@ func timeBefore(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// advanceTo advances the clock to the start of the next minute, hour or day in UTC, depending on g. It returns
-// that time.
+// advanceTo advances the clock to the start of the next minute, hour or day in UTC, as g
+// says, and returns that time.
 func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.PeriodStart(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
@@ -107,13 +107,13 @@ func attemptsAreCounted(r *rig) {
 		r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
 }
 
-// A waiting time begins when the job is due. It counts only if the attempt starts.
+// The waiting time of a job begins when the job is due. It is counted when an attempt starts.
 func waitingTimeBeginsWhenDue(r *rig) {
 	began := r.advanceTo(store.Hour)
 	r.enqueueOne(withDelay(time.Minute))
 	r.advance(time.Minute + 2*time.Second)
 	r.promote()
-	j := r.runFor(r.claimOne(), exitOutcome(1), 0) // the job fails; its retry is due after 2 s
+	j := r.runFor(r.claimOne(), exitOutcome(1), 0) // the job fails; the retry is due after 2 s
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
@@ -124,8 +124,8 @@ func waitingTimeBeginsWhenDue(r *rig) {
 	r.promote()
 	j = r.runFor(r.claimOne(), exitOutcome(0), 0)
 	var waits store.Histogram
-	// The job has started twice, after waits of 2 s and 1 s. The second wait begins when the job was given
-	// back.
+	// The job has started twice. It waited 2 s for the first start, and 1 s from when it was
+	// given back to the second.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
@@ -147,7 +147,7 @@ func (r *rig) leaseOf(seq int64) queue.Lease {
 	return queue.Lease{}
 }
 
-// A repeated report counts once, and removing a job keeps the statistics.
+// A report that is sent twice counts once. Removing a job does not change the statistics.
 func repeatedReportCountsOnce(r *rig) {
 	r.enqueueOne()
 	j := r.startJob(r.claimOne())
@@ -203,14 +203,14 @@ func statsGrainsAgree(r *rig) {
 		store.AttemptStatistics{})
 }
 
-// Attempts after a clock was set back count in every grain (minute, hour and day).
+// If the clock is set back, later attempts still count in their minute, hour and day.
 func clockSetbackCountsInStats(r *rig) {
 	began := r.advanceTo(store.Day)
 	r.runJob(exitOutcome(0))
 	r.advanceAndPromote(30 * time.Hour)
 	r.runJob(exitOutcome(0))
 	r.advanceAndPromote(2 * time.Hour)
-	// Set the clock back to an hour and a day that the store has already summarised.
+	// Set the clock back to an hour and a day that the store has already summed up.
 	r.advance(-31 * time.Hour)
 	j := r.runJob(exitOutcome(0))
 	r.runJob(exitOutcome(0), withQueue("late"))
@@ -228,7 +228,8 @@ func clockSetbackCountsInStats(r *rig) {
 		Grain: store.Day}).Started, 3)
 }
 
-// The range of the returned statistics consists of whole periods of the shortest kind that is still stored.
+// The returned range always consists of whole periods. They have the shortest length that is
+// still stored for the range.
 func statsRangesAreWhole(r *rig) {
 	now := r.advanceTo(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
@@ -247,7 +248,7 @@ func statsRangesAreWhole(r *rig) {
 		Until: timeBefore(now, time.Hour).Add(40 * time.Second)})
 }
 
-// The statistics of a minute name MaxNamedQueues queues, and also all queues with settings.
+// The statistics of a minute name MaxNamedQueues queues and, in addition, all queues with settings.
 func statsQueuesAreBounded(r *rig) {
 	r.advanceTo(store.Hour)
 	r.must(r.s.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
@@ -278,7 +279,7 @@ func statsQueuesAreBounded(r *rig) {
 	check(store.StatsFilter{AllTime: true})
 }
 
-// The typical run time is the mean run time of completed attempts.
+// The typical run time is the mean run time of the completed attempts.
 func typicalRuntimeIsMean(r *rig) {
 	j := r.enqueueOne()
 	checkEqual(r, "before the first run", r.s.TypicalRuntime(j.Fingerprint()), 0)
@@ -290,7 +291,7 @@ func typicalRuntimeIsMean(r *rig) {
 	r.enqueueOne(withMaxAttempts(1))
 	r.runFor(r.claimOne(), exitOutcome(1), time.Hour)
 	checkEqual(r, "after a failure", r.s.TypicalRuntime(j.Fingerprint()), 4*time.Second)
-	for range 20 { // the typical run time follows the most recent attempts
+	for range 20 { // the typical run time follows the most recent runs
 		r.enqueueOne()
 		r.runFor(r.claimOne(), exitOutcome(0), time.Minute)
 	}
@@ -301,7 +302,7 @@ func typicalRuntimeIsMean(r *rig) {
 	checkEqual(r, "the same command in another queue", r.s.TypicalRuntime(other.Fingerprint()), 0)
 }
 
-// checkStats checks that the statistics match the attempts in the stored events.
+// checkStats checks that the statistics agree with the attempts in the stored events.
 func (w *walk) checkStats() {
 	var expected store.AttemptStatistics
 	for after := int64(0); ; {

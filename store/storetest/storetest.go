@@ -1,5 +1,5 @@
-// Package storetest is a test suite for implementations of store.Store. The promises of that interface are the
-// contract that it tests. Start with Run.
+// Package storetest tests implementations of store.Store against the comments of that
+// interface. Start with Run.
 package storetest
 
 import (
@@ -19,13 +19,13 @@ import (
 )
 
 // Fixture is a new, empty store. Its clock moves only when a test calls Advance, so tests know all times
-// exactly. The function that creates the store closes it through t.Cleanup. Some tests close it earlier.
+// exactly. The function that creates the store closes it with t.Cleanup, but tests may close it earlier.
 type Fixture struct {
 	Store   store.Store
 	Advance func(time.Duration)
 }
 
-// Run tests every promise of the contract. The function open creates the store for a test.
+// Run tests every promise that store.Store makes. open creates the store for one test.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises,
 		settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises,
@@ -42,7 +42,7 @@ func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	}
 }
 
-// promise is one promise of the contract, with its test. A zero order means defaultOrder.
+// promise is one promise of store.Store, with the function that tests it. A zero order means defaultOrder.
 type promise struct {
 	name  string
 	check func(r *rig)
@@ -60,7 +60,7 @@ const (
 	maxWait = 30 * time.Second // maximum time to wait for another goroutine
 )
 
-// rig is a store under test, with the helpers of the tests.
+// rig is a store under test, with the helper functions of the tests.
 type rig struct {
 	*testing.T
 	s            store.Store
@@ -69,8 +69,8 @@ type rig struct {
 	lastEventSeq int64 // number of the last event that newEvents has returned
 }
 
-// draft returns a draft, that is, a job that is not stored yet, as queue.Resolve returns it. The given functions
-// change the draft.
+// draft returns a new job that is not stored yet, as queue.Resolve returns it. The functions in
+// set then change the job.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -83,7 +83,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 	return j
 }
 
-// withID and the functions like it return arguments for draft.
+// withID and the functions like it return arguments for draft, each of which sets one field of the job.
 func withID(id string) func(*queue.Job)           { return func(j *queue.Job) { j.ID = id } }
 func withPriority(n int64) func(*queue.Job)       { return func(j *queue.Job) { j.Priority = n } }
 func withDelay(d time.Duration) func(*queue.Job)  { return func(j *queue.Job) { j.Delay = d } }
@@ -212,8 +212,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns waiting jobs as they must be after they were claimed. They get the fences (lease numbers) of
-// the claimed jobs, which must be higher.
+// asClaimed returns the waiting jobs before as they must be after they were claimed. claimed has their new
+// fences (lease numbers), which must be higher than the old ones.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)
@@ -236,8 +236,8 @@ func (r *rig) startJob(j queue.Job) queue.Job {
 	return r.getJob(j.ID)
 }
 
-// settlement returns a Settlement, which records the end of an attempt. The attempt of j starts and ends now
-// with outcome o.
+// settlement returns a report that an attempt of job j has started and ended at the
+// current time, with outcome o.
 func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
 	d := queue.Decide(&j, o, retryPolicy)
@@ -269,7 +269,7 @@ func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	return r.settle(r.claimOne(), o)
 }
 
-// promote calls Promote until nothing is due. It returns the time until something is due.
+// promote calls Promote until nothing is due. It returns the time until the next change is due.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -290,8 +290,8 @@ func (r *rig) advanceAndPromote(d time.Duration) {
 	r.promote()
 }
 
-// newEvents returns the events since its last call, and checks that their numbers have no gap. It sets the
-// numbers to zero, so that events can be compared.
+// newEvents returns the events since its last call, and checks that no event number is missing. It sets the
+// numbers to zero, so that tests can compare events.
 func (r *rig) newEvents() (events []queue.Event) {
 	r.Helper()
 	for {
@@ -352,8 +352,8 @@ func (r *rig) checkCounts() {
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkOwnRetentionQueues checks which queues have jobs that ended while the queue had its own retention, with
-// the number of these jobs and the bytes of their outputs.
+// checkOwnRetentionQueues checks the list of queues that have jobs which ended while their queue had a separate
+// retention. For each queue, the store counts these jobs and the bytes of their outputs.
 func (r *rig) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.OwnRetentionQueues(r.Context())

@@ -51,7 +51,7 @@ func settingsRecordUserAndTime(r *rig) {
 	checkEqual(r, "settings after a removal", list(), []store.Setting{workers})
 }
 
-// Promote returns when the next job is due.
+// Promote returns the time until the next job is due.
 func promoteReturnsNextDue(r *rig) {
 	checkEqual(r, "of an empty store", r.promote(), time.Hour)
 	r.enqueueOne()
@@ -72,7 +72,7 @@ func promoteReturnsNextDue(r *rig) {
 	checkEqual(r, "after the last job was due", r.promote(), time.Hour)
 }
 
-// Repeated Promote calls finish even if very many jobs are due.
+// Each Promote call handles a limited number of jobs, and repeated calls handle all due jobs.
 func promoteIsBounded(r *rig) {
 	const jobCount = 1200
 	var drafts []queue.Job
@@ -96,7 +96,7 @@ func promoteIsBounded(r *rig) {
 	r.checkCounts()
 }
 
-// PromoteHints sends a hint when a job is due earlier.
+// PromoteHints sends a value when a job is due earlier than Promote has said.
 func earlierDueSendsHint(r *rig) {
 	drain := func() {
 		r.promote()
@@ -127,7 +127,7 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("a delay after a shortage")
 }
 
-// Output files of removed jobs are deletable until they are reported deleted.
+// DeletableOutputs returns the output files of removed jobs until they are reported as deleted.
 func removedOutputsAreDeletable(r *rig) {
 	deletable := func(limit int) []string {
 		r.Helper()
@@ -161,7 +161,7 @@ func removedOutputsAreDeletable(r *rig) {
 	checkEqual(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
-// The output file of a lost attempt is deletable.
+// DeletableOutputs returns the output file of a lost attempt.
 func lostOutputIsDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
@@ -177,8 +177,8 @@ func lostOutputIsDeletable(r *rig) {
 	checkEqual(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
-// After a change of the order of jobs, Rerank changes the ranks of all unfinished jobs, whether they are
-// reserved, running, failed, not due yet or waiting.
+// After a change of the scheduling settings, Rerank computes the ranks of all unfinished jobs again, including
+// running jobs and jobs that are not due.
 func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 	many := 600 // more jobs than one call of Rerank handles

@@ -38,8 +38,8 @@ var turnPromises = []promise{
 	{name: "Simulate respects turns and does not change them", check: simulateFollowsTurns},
 }
 
-// The claims serve users in turn. A screen shows the next jobs in the order of these turns, even while some of
-// the jobs are claimed.
+// Users take turns. The status screen shows the next jobs in the order of these turns, even if some of
+// them are already claimed.
 func screenShowsTurns(r *rig) {
 	first := r.enqueueFor(1, 30)
 	second := r.enqueueFor(2, 3)
@@ -58,7 +58,7 @@ func screenShowsTurns(r *rig) {
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
 
-// If a user's job is already claimed, it starts before a more urgent job that the user enqueues later.
+// On the status screen, a claimed job comes before a more urgent job that its user enqueues later.
 func screenShowsClaimedBeforeUrgent(r *rig) {
 	jobs := r.enqueueFor(1, 2)
 	other := r.enqueueFor(2, 2)
@@ -74,7 +74,7 @@ func screenShowsClaimedBeforeReleased(r *rig) {
 	r.checkReady("ready jobs", jobs[1], jobs[0], jobs[2], jobs[3])
 }
 
-// checkReady checks which ready jobs a screen shows, and their order.
+// checkReady checks that the status screen shows the given jobs as the next ones, in this order.
 func (r *rig) checkReady(subject string, want ...queue.Job) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
@@ -139,7 +139,7 @@ func threeUsersTakeTurns(r *rig) {
 	checkEqual(r, "users in turn", r.claimUsers(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
 }
 
-// With order by arrival, users take no turns.
+// If jobs start in order of arrival, users do not take turns.
 func arrivalOrderHasNoTurns(r *rig) {
 	r.enqueueFor(1, 4)
 	r.advance(time.Second)
@@ -147,7 +147,7 @@ func arrivalOrderHasNoTurns(r *rig) {
 	checkEqual(r, "users in order of arrival", r.claimUsers(6), []int{1, 1, 1, 1, 2, 2})
 }
 
-// Users take turns only within a priority.
+// Users take turns only among jobs of the same priority.
 func turnsWithinPriority(r *rig) {
 	r.enqueueFor(1, 3, withPriority(9))
 	r.enqueueFor(2, 3)
@@ -155,7 +155,7 @@ func turnsWithinPriority(r *rig) {
 	checkEqual(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
-// A better rank, gained by waiting, has precedence over turns.
+// A job whose rank has improved by waiting comes before jobs of users who are next in turn.
 func ageingPrecedesTurns(r *rig) {
 	old := r.enqueueFor(3, 1, withPriority(4))
 	r.advance(2 * time.Minute) // two minutes of waiting are worth two points of priority, so the old job now ranks first
@@ -167,7 +167,7 @@ func ageingPrecedesTurns(r *rig) {
 	checkEqual(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
-// A user without waiting jobs saves up no turns.
+// A user without waiting jobs does not get several turns in a row afterwards.
 func idleUserSavesNoTurns(r *rig) {
 	r.enqueueFor(1, 30)
 	r.enqueueFor(2, 30)
@@ -178,7 +178,7 @@ func idleUserSavesNoTurns(r *rig) {
 	checkEqual(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
 }
 
-// A user with many lanes gets no extra turns.
+// A user whose jobs have many different demands gets no extra turns.
 func lanesGrantNoExtraTurns(r *rig) {
 	r.enqueueFor(1, 20)
 	for i := range 20 {
@@ -210,8 +210,8 @@ func cancelledJobUsesUpNoTurn(r *rig) {
 	checkEqual(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
 }
 
-// To find a user's next job, a claim may have to read many lanes (lists of jobs with the same queue, user and
-// demands). It reads them once per claim, not once per job.
+// To find the next job of a user whose jobs have many different demands, a claim may have to read many lists of
+// jobs. It reads each list once per claim, not once per job.
 func claimReadsLanesOnce(r *rig) {
 	others := func(firstJob, n int) {
 		for i := range n {
@@ -228,7 +228,7 @@ func claimReadsLanesOnce(r *rig) {
 	}
 }
 
-// Users take turns despite many lanes whose jobs expire.
+// Users take turns even if many jobs with different demands expire.
 func expiringLanesKeepTurns(r *rig) {
 	r.enqueueFor(1, 40)
 	r.enqueueFor(2, 40)
@@ -238,7 +238,7 @@ func expiringLanesKeepTurns(r *rig) {
 	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
 }
 
-// checkAlternating checks that n jobs were claimed, alternately of users 1 and 2.
+// checkAlternating checks that n jobs were claimed, alternately of user 1 and user 2.
 func (r *rig) checkAlternating(subject string, jobs []queue.Job, n int) {
 	r.Helper()
 	want := make([]int, n)
@@ -256,14 +256,14 @@ func releasedJobUsesUpNoTurn(r *rig) {
 		checkEqual(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
-	for range 3 { // after a job of user 2 was claimed and given back, it is again the turn of user 2
+	for range 3 { // a job of user 2 that was given back does not use up the turn
 		got := r.claim(2)
 		r.release(got[1])
 		checkEqual(r, "user of the next claimed job", r.claimOne().UID, 2)
 	}
 }
 
-// checkTurnsAtGate checks that users take turns if all their jobs need the same gate.
+// checkTurnsAtGate checks that users take turns if all their jobs need the same lock, rate or resource.
 func checkTurnsAtGate(r *rig, demand queue.Demand) {
 	r.setResources(map[string]int{"gpu": 1})
 	r.enqueueFor(1, 10, withDemands(demand))
@@ -280,8 +280,8 @@ func checkTurnsAtGate(r *rig, demand queue.Demand) {
 	checkEqual(r, "users in turn", claimedUIDs, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
-// A job that waits for more units of a resource than are free stays first in line for them. Jobs of users whose
-// turn it is do not overtake it.
+// A job that waits for more units of a resource than are free is the next to get them. Jobs of other users do
+// not overtake it, even if these users are next in turn.
 func resourceWaiterKeepsTurn(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
 	running := r.claimExactly("a job that leaves one unit free",
@@ -294,8 +294,8 @@ func resourceWaiterKeepsTurn(r *rig) {
 	r.claimExactly("the small jobs", small...)
 }
 
-// The runner starts claimed jobs in the order of their start positions. A job that is claimed early because it
-// is its user's turn gets the start position of the job that it overtakes.
+// The runner starts claimed jobs in the order of their start positions. If a job is claimed early because its
+// user is next in turn, it gets the start position of the job that it overtakes.
 func overtakingJobGetsStartPosition(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)
@@ -308,7 +308,7 @@ func overtakingJobGetsStartPosition(r *rig) {
 		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
-// Simulate respects turns and does not change them.
+// Simulate predicts the turns of users, but does not change them.
 func simulateFollowsTurns(r *rig) {
 	r.enqueueFor(1, 5)
 	r.enqueueFor(2, 5)
@@ -320,19 +320,20 @@ func simulateFollowsTurns(r *rig) {
 	checkEqual(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
-// noteServed records that a claim returned a job.
+// noteServed records that a claim returned job j.
 func (t *servedTurns) noteServed(j *queue.Job) {
 	t.claims++
 	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
 }
 
-// noteGivenBack records that a claimed job was given back, so its claim does not count as a turn of its user.
+// noteGivenBack records that the claimed job j was given back, so its claim does not
+// count as a turn of its user.
 func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
 }
 
-// expectedClaim returns the jobs that a claim must return. It finds them by a scan of all jobs.
-func (r *rig) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]queue.Job, servedSoFar servedTurns) (
+// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
+func (r *rig) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]queue.Job, earlierTurns servedTurns) (
 	claimedSeqs []int64) {
 	leasedByUser := map[int]int{}
 	for _, j := range leasedJobs {
@@ -348,7 +349,7 @@ func (r *rig) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]que
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	turns := servedTurns{servedSoFar.claims, maps.Clone(servedSoFar.lastClaims), maps.Clone(servedSoFar.previousClaims)}
+	turns := servedTurns{earlierTurns.claims, maps.Clone(earlierTurns.lastClaims), maps.Clone(earlierTurns.previousClaims)}
 	for len(claimedSeqs) < wantedJobs {
 		best := -1
 		first, served := 0, map[int]bool{}

@@ -35,8 +35,8 @@ var verbPromises = []promise{
 	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
-// newJobInState returns a new job in state s. Call it while no other job of the queue is ready, because it may claim
-// the next job.
+// newJobInState returns a new job in state s. It claims the first job in the queue, so call it only
+// while no other job is ready.
 func (r *rig) newJobInState(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
@@ -59,8 +59,8 @@ func (r *rig) newJobInState(s queue.State) queue.Job {
 	panic("storetest: cannot create a job in state " + s.String())
 }
 
-// wantWrongState checks that err refuses a request because of the state of j, and that the error names j and
-// the state.
+// wantWrongState checks that err refuses a request because of the state of job j, and that it
+// names the job and the state.
 func (r *rig) wantWrongState(subject string, err error, j queue.Job) {
 	r.Helper()
 	e := r.wantError(subject, err, queue.CodeWrongState, "")
@@ -78,7 +78,7 @@ func cancelTakesEffectImmediately(r *rig) {
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
 		got := r.getJob(j.ID)
-		got.Reason, want.Reason = "", "" // the contract does not define the new reason
+		got.Reason, want.Reason = "", "" // stores may choose different reasons
 		checkEqual(r, s.String()+" job after cancel", got, want)
 		checkEqual(r, "events", r.newEvents(),
 			[]queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
@@ -143,7 +143,7 @@ func retryMakesJobPending(r *rig) {
 	}
 }
 
-// A retried job is the last one of its priority.
+// A retried job starts after all other waiting jobs of its priority.
 func retriedJobIsLast(r *rig) {
 	old := r.runJob(exitOutcome(3), withMaxAttempts(1))
 	first := r.enqueueOne()
@@ -202,7 +202,7 @@ func retryRemovesExpiry(r *rig) {
 	checkEqual(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// change applies a verb to a job.
+// change executes a verb, such as cancel or retry, on a job.
 func (r *rig) change(j queue.Job, verb queue.Verb) error {
 	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
 }
@@ -237,7 +237,7 @@ func heldJobRunsOnlyAfterRelease(r *rig) {
 	}
 }
 
-// A held job that is not due stays not due when it is released.
+// If a job with a start time is held and released before that time, it still starts only then.
 func releasedJobStaysNotDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Hour))
 	r.must(r.change(j, queue.VerbHold))
@@ -295,7 +295,7 @@ func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
 	}
 }
 
-// edit applies VerbEdit to a job. The given function changes the job.
+// edit executes VerbEdit on a job. The callback changes the job.
 func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
 	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: edit})
 }
@@ -354,7 +354,7 @@ func rejectedEditChangesNothing(r *rig) {
 	})
 }
 
-// A change of a reserved job applies when the job is given back.
+// A change of a claimed job that has not started applies when the job is given back.
 func changeOfReservedJobApplies(r *rig) {
 	changeReserved := func(change store.Change) (queue.Job, error) {
 		r.enqueueOne()
@@ -414,7 +414,7 @@ func removeDeletesHistory(r *rig) {
 	checkEqual(r, "claims", r.claim(10), nil)
 }
 
-// If a job has more attempts than one transaction can delete, its removal still removes everything.
+// If a job has more attempts than one transaction can delete, removing it still deletes all of them.
 func removeDeletesLongHistory(r *rig) {
 	const attemptCount = 450
 	j := r.enqueueOne(withMaxAttempts(2 * attemptCount))

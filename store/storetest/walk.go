@@ -19,7 +19,7 @@ var walkPromises = []promise{
 		check: func(r *rig) { randomWalk(r, 500) }, order: enqueueAgingOrder},
 }
 
-// walk performs random operations on a store and compares each job with the state that it predicts.
+// walk performs random operations on a store, and checks that each job is in the state that it predicts.
 type walk struct {
 	*rig
 	rng           *rand.Rand
@@ -79,7 +79,7 @@ func (w *walk) doRandomOperation() {
 	}
 }
 
-// checkEvent checks that an event fits the expected state of its job. If the event says that the job has
+// checkEvent checks that an event fits the expected state of its job. If the event reports that the job has
 // expired, it updates the expected state.
 func (w *walk) checkEvent(e queue.Event) {
 	switch j, known := w.expectedJobs[e.JobSeq]; {
@@ -92,7 +92,8 @@ func (w *walk) checkEvent(e queue.Event) {
 	}
 }
 
-// expectExpired returns j as it must be after it expires now. It checks that j may expire now.
+// expectExpired returns job j as it must be after it has expired at the current time. It
+// checks that j may expire.
 func (w *walk) expectExpired(j queue.Job) queue.Job {
 	if w.leasedSeqs[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
 		w.Errorf("job %s expired, but it must not expire now", j.ID)
@@ -100,8 +101,8 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 	return w.expiredJob(j)
 }
 
-// checkJob compares a stored job with want. It checks that the state table permits the job's last transition,
-// and that the job satisfies the invariants of all jobs.
+// checkJob compares a stored job with want. It also checks that the last change of its state is permitted, and
+// that the job's fields fit together.
 func (w *walk) checkJob(want queue.Job) {
 	got := w.getJob(want.ID)
 	checkEqual(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
@@ -134,7 +135,7 @@ func (w *walk) checkJob(want queue.Job) {
 	w.expectedJobs[got.Seq] = got
 }
 
-// pickJob returns a random job that should exist.
+// pickJob returns a random job of those that must exist. It returns false if no job must exist.
 func (w *walk) pickJob() (queue.Job, bool) {
 	if len(w.expectedJobs) == 0 {
 		return queue.Job{}, false
@@ -190,7 +191,8 @@ func (w *walk) enqueueRandomJobs() {
 	}
 }
 
-// noteDue updates the expected jobs that are due for the first time. From then on they gain ageing points.
+// noteDue updates the expected jobs that are due for the first time. From then on, waiting
+// gives them ageing points.
 func (w *walk) noteDue() {
 	for seq, sleeps := range w.notYetDue {
 		j, known := w.expectedJobs[seq]
@@ -270,7 +272,7 @@ func (w *walk) reportAndClaim() {
 	events := w.newEvents()
 	for _, e := range events {
 		if j, changed := want[e.JobSeq]; changed && e.Kind == queue.EventExpired {
-			// The job expired before it was given back, so the claim has cancelled it.
+			// The job has expired before it was given back, so the store has cancelled it.
 			want[e.JobSeq] = w.expectExpired(j)
 		}
 	}
@@ -290,7 +292,7 @@ func (w *walk) noteLeaseEnded(j queue.Job) {
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must return. changedJobs contains the jobs that the same report has
+// expectedHead returns the jobs that a claim must return. changedJobs contains the jobs that the report has
 // changed before the claim.
 func (w *walk) expectedHead(changedJobs map[int64]queue.Job, maxJobs int) []queue.Job {
 	var ready []queue.Job
@@ -310,8 +312,7 @@ func (w *walk) expectedHead(changedJobs map[int64]queue.Job, maxJobs int) []queu
 	return ready[:min(maxJobs, len(ready))]
 }
 
-// reportStale reports the end of an attempt for a lease that has already ended. The store must ignore the
-// report.
+// reportStale reports the end of an attempt whose lease has already ended. The store must ignore this report.
 func (w *walk) reportStale(endedLeases []queue.Lease) {
 	if len(endedLeases) == 0 {
 		return
@@ -340,7 +341,7 @@ func (w *walk) cancelRandomJob() {
 	default:
 		w.must(err)
 		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
-		j.Reason = w.getJob(j.ID).Reason // the contract does not define the new reason
+		j.Reason = w.getJob(j.ID).Reason // stores may choose different reasons
 	}
 	w.checkJob(j)
 }

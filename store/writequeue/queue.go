@@ -1,5 +1,5 @@
-// Package writequeue chooses which of the waiting operations are committed next, so that no user can block the
-// writes of another one.
+// Package writequeue chooses which waiting operations are committed next, so that no user can block
+// the writes of other users.
 //
 // Start with Queue.
 package writequeue
@@ -17,33 +17,34 @@ import (
 type Class uint8
 
 const (
-	Urgent Class = iota // from the worker pool: committed first and never refused
+	Urgent Class = iota // from the worker pool: committed first, and never refused
 	Prompt              // commands on stored jobs, settings and upkeep
-	Normal              // new jobs and removals: refused while too many operations wait
+	Normal              // new jobs and removals: refused if too many operations wait
 )
 
-// Limits of a queue.
+// These constants limit the numbers of waiting and committed operations.
 const (
-	maxWaitingOps  = 4096 // operations in the queue, not counting urgent ones
-	promptCapacity = 256  // part of maxWaitingOps that is kept free for operations of class Prompt
+	maxWaitingOps  = 4096 // operations that may wait, not counting urgent ones
+	promptCapacity = 256  // part of maxWaitingOps that only operations of class Prompt may use
 	MaxGroup       = 512  // operations in one commit, not counting urgent ones
-	// maxServedEntries is the maximum number of entries in Queue.lastServed and Queue.slowUsers.
+	// maxServedEntries limits the entries in each of the maps Queue.lastServed and Queue.slowUsers.
 	maxServedEntries = 1000
 )
 
-// SlowOp is the duration from which an operation is considered slow. After a slow operation, the user's next
+// SlowOp is the shortest duration of an operation that counts as slow. After a slow operation, the user's next
 // operation is committed alone, so that other users do not wait for it.
 const SlowOp = 10 * time.Millisecond
 
-// GroupTime is how long the operations in one commit may take while users share the writer, not counting
-// urgent ones. An operation that reaches the limit ends the group. The limit is short because an operation
-// waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
+// GroupTime limits how long the operations of one commit may take while several users use the writer. Urgent
+// operations do not count. The group ends with the operation that reaches the limit. The limit is short
+// because an operation waits for the current commit and its own, and a job needs three commits: to be
+// stored, claimed and settled.
 const GroupTime = SlowOp
 
-// sharingPeriod is how long users are considered to share the writer after their operations have waited together.
+// sharingPeriod is how long HasSeveralUsers stays true after operations of several users have waited together.
 const sharingPeriod = time.Second
 
-// Owner identifies the operations of one user and class.
+// Owner is the user and the class of an operation. Take serves different owners in turn.
 type Owner struct {
 	UID   int
 	Class Class
@@ -55,20 +56,20 @@ type Op interface {
 	Owner() Owner
 }
 
-// Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer may call
-// Take, PutBack, RecordServed, IsSlow, CommitAlone and HasSeveralUsers.
+// Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer, the
+// goroutine that commits, may call Take, PutBack, RecordServed, IsSlow, CommitAlone and HasSeveralUsers.
 type Queue[O Op] struct {
 	mu         sync.Mutex
 	waitingOps []O // in the order of their classes, and of their arrival within a class; guarded by mu
 
-	lastServed   map[Owner]int64 // for each owner, the value of serveClock when an operation was last carried out
+	lastServed   map[Owner]int64 // for each owner, the value of serveClock when its last operation was carried out
 	serveClock   int64           // number of operations carried out for users
 	slowUsers    map[int]bool    // users whose last operation took SlowOp or longer
-	lastSharedAt time.Time       // last time that operations of several users waited
-	nextSolo     *O              // an operation of a slow user, which is committed next and alone
+	lastSharedAt time.Time       // when operations of several users last waited at the same time
+	nextSolo     *O              // an operation of a slow user, to be committed next and alone; nil if not set
 }
 
-// Add adds an operation. It returns an error if too many operations wait.
+// Add adds an operation. It returns an error if too many operations are waiting.
 func (q *Queue[O]) Add(o O) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,14 +82,14 @@ func (q *Queue[O]) Add(o O) error {
 	return nil
 }
 
-// firstLocked returns the index of the first operation of a class or a later class. Without such an operation,
-// it returns the length of the queue.
+// firstLocked returns the index of the first waiting operation of class c or a later class, or the length of
+// the queue if it contains no such operation.
 func (q *Queue[O]) firstLocked(c Class) int {
 	at, _ := slices.BinarySearchFunc(q.waitingOps, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
 	return at
 }
 
-// Withdraw removes an operation. It has no effect if Take has already taken the operation.
+// Withdraw removes a waiting operation. It has no effect on an operation that Take has returned.
 func (q *Queue[O]) Withdraw(o O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,11 +134,10 @@ func (q *Queue[O]) Take() (group []O) {
 	return group
 }
 
-// takeFairLocked takes a group of groupSize operations in which users take turns, and the classes of one user take
-// turns too. The urgent operations come first; urgentCount is their number. If users did not take turns, a user who
-// fills every commit with operations of the first class would block all others. The user who was served most
-// recently comes last. Within one turn, users whose last operation was slow come after all other users. See
-// docs/decisions/0006.
+// takeFairLocked takes a group of groupSize operations. The urgentCount urgent ones come first. Then users take
+// turns, so that a user with many operations cannot block the others. The classes of one user take turns too.
+// Within one turn, the user who was served most recently comes last, except that users whose last operation was
+// slow come after all other users. See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 	var sortedOps []opTurn[O]
 	turns := map[Owner]int{}
@@ -169,14 +169,14 @@ type opTurn[O Op] struct {
 	op          O
 	turn        int   // number of earlier operations of the same user and class
 	slowPenalty int   // 1 if the user's last operation was slow
-	lastServed  int64 // when an operation of this user and class was last served, as a value of serveClock
+	lastServed  int64 // when this owner was last served, as a value of serveClock
 }
 
-// PutBack puts back operations that Take has taken. They come before all others of their class.
+// PutBack puts operations that Take has returned back into the queue, before all others of their class.
 func (q *Queue[O]) PutBack(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for c := Urgent; c <= Normal; c++ { // one insertion per class, because each one moves all operations behind it
+	for c := Urgent; c <= Normal; c++ { // insert once per class, because each insertion moves all operations behind it
 		same := slices.DeleteFunc(slices.Clone(ops), func(o O) bool { return o.Owner().Class != c })
 		q.waitingOps = slices.Insert(q.waitingOps, q.firstLocked(c), same...)
 	}
@@ -200,13 +200,13 @@ func (q *Queue[O]) RecordServed(o O, d time.Duration) {
 	}
 }
 
-// IsSlow reports whether the last operation of o's user was slow. It is false for urgent operations.
+// IsSlow reports whether the last operation of o's user was slow. For an urgent operation, it returns false.
 func (q *Queue[O]) IsSlow(o O) bool {
 	owner := o.Owner()
 	return owner.Class != Urgent && q.slowUsers[owner.UID]
 }
 
-// CommitAlone makes the next call of Take return this operation alone, if the operation is still waiting.
+// CommitAlone makes the next call of Take return only this operation, unless it was withdrawn.
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // HasSeveralUsers reports whether operations of several users wait, or have waited recently.

@@ -17,7 +17,7 @@ type testOp struct {
 
 func (o *testOp) Owner() Owner { return o.owner }
 
-// add adds operations to a queue. Each word is a user, a class (u, p or n) and a name, for example 1p-a.
+// add adds operations to a queue. Each word names one: user, class (u, p or n) and name, for example 1p-a.
 func add(t *testing.T, q *Queue[*testOp], words string) (ops []*testOp) {
 	t.Helper()
 	for word := range strings.FieldsSeq(words) {
@@ -38,8 +38,8 @@ func operationNames(ops []*testOp) string {
 	return strings.Join(list, " ")
 }
 
-// All urgent operations come first in a group. Then users take turns, and each user's operations are ordered by
-// class.
+// Take returns all urgent operations first. Then users take turns, and the operations of each
+// user come in order of class.
 func TestTakeOrdersOperations(t *testing.T) {
 	for _, c := range []struct{ added, want string }{
 		{"1n-a 1p-b 1u-c 2u-d", "1u-c 2u-d 1p-b 1n-a"},
@@ -67,8 +67,8 @@ func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	}
 }
 
-// An operation to be committed alone comes first if its caller has not withdrawn it. Returned operations come
-// before all others of their class.
+// An operation that was passed to CommitAlone comes first, unless it was withdrawn. Operations that were put
+// back come before all others of their class.
 func TestTakeAfterReturn(t *testing.T) {
 	var q Queue[*testOp]
 	add(t, &q, "1p-a 1p-b 1p-c")
@@ -86,7 +86,7 @@ func TestTakeAfterReturn(t *testing.T) {
 	}
 }
 
-// The queue refuses operations above its limits, except urgent ones. A group has at most MaxGroup operations.
+// The queue refuses operations above its limits, except urgent ones. Take returns at most MaxGroup operations.
 func TestQueueIsBounded(t *testing.T) {
 	var q Queue[*testOp]
 	fill := func(c Class, n int) (added int, err error) {

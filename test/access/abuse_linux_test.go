@@ -19,31 +19,32 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// While two users attack a service, the requests of a third user and the memory of the processes must stay
-// within these bounds.
+// While two users attack a service, its replies to a third user and the memory of its processes must
+// stay within these limits.
 const (
-	runLatencyBound  = 250 * time.Millisecond // 99th percentile of one "true" job: enqueue, wait and logs together
-	showLatencyBound = 100 * time.Millisecond // 99th percentile of one "show" request
-	maxServiceMemory = 128 << 20              // bytes of resident memory, also at the peak
+	runLatencyBound  = 250 * time.Millisecond // for 99 % of runs of "true": enqueue, wait and logs together
+	showLatencyBound = 100 * time.Millisecond // for 99 % of "show" requests
+	maxServiceMemory = 128 << 20              // resident memory in bytes, including the peak
 	maxRunnerMemory  = 64 << 20               // the same for each runner
 )
 
-// shortAttackTime is the duration of the attack when the environment variable QUEUECTL_ABUSE is unset. The test
-// then does not check the latency bounds: a short attack gives too few values for percentiles, and other tests
-// run at the same time.
+// shortAttackTime is the duration of the attack if the environment variable QUEUECTL_ABUSE is unset. The
+// test then does not check the latency limits, because a short attack gives too few measurements, and other
+// tests run at the same time.
 const shortAttackTime = 5 * time.Second
 
 // multiUserSettings configures a service for users who do not trust each other. No user can occupy
 // all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack the service. An attack can stop all other processes of its user, so no
+// attackers are the users who attack the service. One attack stops all other processes of its user, so no
 // process outside the test may run as one of these users.
 var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
 
-// Two users attack a service in every known way, first one attack at a time and then all at the same time. The
-// service still serves a third user in time, refuses none of that user's requests, and uses bounded memory.
-// Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle machine.
+// Two users attack a service in every known way, first one attack at a time and then all at the same
+// time. The service still serves a third user in time, refuses no request of that user, and uses a
+// limited amount of memory. Neither the service nor a runner ends. "make abuse" attacks for five minutes
+// on an otherwise idle machine.
 //
 // The third user sends raw requests, so that the measured times do not include the start of a client. The
 // attacking processes may use only a part of the processor time; see abuserCPUShare.
@@ -123,8 +124,8 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// runAttacker runs the attacks of one user for the given time: all of them, or only those
-// in attackNames.
+// runAttacker executes the attacks of one user for the given time. attackNames selects
+// some of them; "" means all.
 func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testrig.Person, duration time.Duration,
 	attackNames string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.Name)
@@ -146,34 +147,33 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 	}
 }
 
-// measurement holds the response times that the third user measures, and the memory of the service and its
-// runners.
+// measurement holds how long the requests of the third user took, and the memory of the
+// service and its runners.
 type measurement struct {
 	q          *testrig.Queue
 	servicePID int // pid of the service
 
 	mu                  sync.Mutex
 	runTimes, showTimes []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	partTimes           [4][]time.Duration       // durations of each run's parts, in the order of partNames; guarded by mu
-	otherRequests       map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
+	partTimes           [4][]time.Duration       // durations of runs' parts, by index in partNames; guarded by mu
+	otherRequests       map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
 	refusals            []error                  // guarded by mu
-	peakMemory          map[int]int64            // highest resident bytes, by pid; guarded by mu
+	peakMemory          map[int]int64            // most resident bytes, by pid; guarded by mu
 }
 
-// partNames names the parts of a run. A run is one job, from its enqueue to its output. The parts end when the
-// enqueue is acknowledged, when the job starts, when the job ends, and when the client has read the end and the
-// output.
+// partNames names the parts of a run: the time until the enqueue is acknowledged, then until the job starts,
+// then until it ends, and then until the client has read its end and its output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends the requests of the third user for the given time and measures them. At the same time it calls another
-// function, unless that is nil. It returns when the time is over and the function has returned.
-func (m *measurement) run(t *testing.T, duration time.Duration, meanwhile func(ctx context.Context)) {
+// run sends and measures the requests of the third user for the given time. It calls alongside, unless that is
+// nil, at the same time. It returns when the time is over and alongside has returned.
+func (m *measurement) run(t *testing.T, duration time.Duration, alongside func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	var requests sync.WaitGroup
-	if meanwhile != nil {
-		requests.Go(func() { meanwhile(t.Context()) })
+	if alongside != nil {
+		requests.Go(func() { alongside(t.Context()) })
 	}
 	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEach, m.requestOnce} {
 		requests.Go(func() { m.repeatRequests(ctx, request) })
@@ -194,8 +194,8 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// repeatRequests repeats a request of the third user until ctx ends. After an error, it opens a new
-// connection.
+// repeatRequests sends a request of the third user again and again until ctx ends. After an error,
+// it opens a new connection.
 func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.repeatOnConnection(ctx, request)
@@ -212,7 +212,7 @@ func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClien
 	}
 }
 
-// repeatOnConnection repeats a request on one connection until an error occurs or ctx ends.
+// repeatOnConnection sends a request again and again on one connection, until an error occurs or ctx ends.
 func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
 	conn, err := testrig.ConnectAs(m.q.Dir, testrig.UucpUser)
 	if err != nil {
@@ -287,7 +287,7 @@ func (m *measurement) requestOnce(c *rawClient) error {
 	return errReconnect
 }
 
-// requestEach sends a request of each method that a user may call and that the other functions do not measure.
+// requestEach sends one request of every other method that a user may call.
 func (m *measurement) requestEach(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
@@ -318,8 +318,8 @@ func (m *measurement) requestEach(c *rawClient) error {
 	return nil
 }
 
-// sampleMemory returns the resident memory of the service and the runners, in bytes by pid, and updates
-// the peaks.
+// sampleMemory returns the resident memory of the service and the runners, in bytes by pid. It
+// also updates the peaks in m.
 func (m *measurement) sampleMemory() map[int]int64 {
 	now := map[int]int64{}
 	for _, pid := range append(m.q.RunnerPids(), m.servicePID) {
@@ -379,7 +379,7 @@ func (m *measurement) String() string {
 	return b.String()
 }
 
-// memoryTable formats the memory of each process before, during (peak) and after a measurement.
+// memoryTable returns a table with the memory of each process: before, at the peak, and after.
 func memoryTable(samples ...map[int]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")

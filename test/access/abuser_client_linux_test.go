@@ -29,8 +29,7 @@ type refusedError struct{ code, message string }
 
 func (e *refusedError) Error() string { return e.code + ": " + e.message }
 
-// call sends a request and returns its result. It discards the notifications that precede the
-// result.
+// call sends a request and returns its result. It skips notifications that arrive before the result.
 func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	c.id++
 	c.SetDeadline(time.Now().Add(30 * time.Second))
@@ -57,8 +56,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// keepConnections keeps a number of connections open until the attack ends. It passes each connection to useConn,
-// and replaces the connection when useConn returns.
+// keepConnections keeps connCount connections open until the attack ends. It passes each connection to useConn
+// and opens a new one when useConn returns.
 func (a *abuser) keepConnections(ctx context.Context, n *tally, connCount int, useConn func(c *rawClient)) {
 	var workers sync.WaitGroup
 	for range connCount {
@@ -108,8 +107,8 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, connCount int, met
 	})
 }
 
-// pipeline repeatedly sends a number of requests on each of several connections without waiting, and then reads
-// all replies.
+// pipeline repeatedly sends requestCount requests without waiting, and then reads all replies, on each
+// of connCount connections.
 func (a *abuser) pipeline(ctx context.Context, n *tally, connCount, requestCount int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.keepConnections(ctx, n, connCount, func(c *rawClient) {

@@ -86,8 +86,8 @@ var attacks = []attack{
 	{"fill-quota", (*abuser).fillQuota},
 }
 
-// runAttacks runs the attacks one at a time for the first half of the given time, and all at the
-// same time for the second half. It returns the exit code of the process.
+// runAttacks executes the attacks one at a time for the first half of the duration, and all at the same time
+// for the second half. It returns the exit code of the process.
 func runAttacks() (code int) {
 	runtime.GOMAXPROCS(1)
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNiceness); err != nil {
@@ -112,7 +112,7 @@ func runAttacks() (code int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), all)
 	defer cancel()
-	first := os.Getuid() * 7 % len(list) // different users start with different attacks
+	first := os.Getuid() * 7 % len(list) // each user starts with another attack
 	for i := range list {
 		next := list[(first+i)%len(list)]
 		attackCtx, cancelAttack := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
@@ -157,7 +157,8 @@ func (a *abuser) tallyOf(name string) *tally {
 	return a.tallies[name]
 }
 
-// throttle waits until the process may use the processor again. It returns false if the attack has ended.
+// throttle waits until the process may use the processor again; see abuserCPUShare. It returns false
+// if the attack has ended.
 func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var usage syscall.Rusage
@@ -200,7 +201,7 @@ const (
 	delayedFields = `"delay":"24h","cwd":"/"`
 )
 
-// nicedSpec returns the spec of a niced job that runs a shell command.
+// nicedSpec returns the spec of a job that runs a shell command with the lowest priority (nice 19).
 func nicedSpec(command, extraFields string) string {
 	text, err := json.Marshal(command)
 	if err != nil {
@@ -237,8 +238,8 @@ func (a *abuser) enqueueLeasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetryFields))
 }
 
-// enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
-// enqueues jobs that leave processes behind, because a runner must watch such processes until they end.
+// enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It
+// also enqueues jobs that leave processes behind, which a runner must watch until they end.
 func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -257,8 +258,8 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stopStartingJobs enqueues jobs that send SIGSTOP to other jobs of the same user, before those execute their
-// programs.
+// stopStartingJobs enqueues jobs that stop other jobs of the same user with SIGSTOP before
+// these execute their programs.
 func (a *abuser) stopStartingJobs(ctx context.Context, n *tally) {
 	const stopCommand = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { ` +
 		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
@@ -342,8 +343,7 @@ func (a *abuser) sendManyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// sendPadded sends requests that contain nearly 8 MiB of white space. It sends them on two connections, without
-// waiting for replies.
+// sendPadded sends requests with nearly 8 MiB of white space on two connections, without waiting for replies.
 func (a *abuser) sendPadded(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
@@ -368,8 +368,7 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// sendWaits repeatedly sends requests that wait for jobs that never end. Each request contains the maximum
-// number of ids.
+// sendWaits repeatedly sends requests that wait for the maximum number of jobs, which never end.
 func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
@@ -465,7 +464,7 @@ func (a *abuser) takeJobNumbers(ctx context.Context, n *tally) {
 	})
 }
 
-// leaveBatchesOpen sends batches of named jobs and never commits them.
+// leaveBatchesOpen sends jobs of batches and never commits the batches.
 func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
 	a.keepConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
@@ -488,8 +487,8 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetryFields))
 }
 
-// raisePriorities enqueues jobs that rank before those of other users. It uses the highest priority that a
-// user may set, and a higher priority, which the service must refuse.
+// raisePriorities enqueues jobs with the highest priority that a user may set, so that they start before those
+// of other users. It also tries a higher priority, which the service must refuse.
 func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
 	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {

@@ -15,8 +15,8 @@ import (
 // abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
 const abuseQuota = 128
 
-// fillQuota fills the quota of its user as fast as possible. It enqueues large jobs and cancels them, and it
-// runs jobs that print large outputs. One of these jobs fails many times and prints an output in each attempt.
+// fillQuota fills the byte quota of its user as fast as possible. It enqueues and cancels large jobs, and runs
+// jobs that print large outputs. One of these jobs fails many times, and each attempt prints an output.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printingSpec = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],` +
 		`"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
@@ -37,7 +37,7 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	})
 }
 
-// quotaAttack lets the attackers fill a small quota. It checks that the quota is not exceeded, and
+// quotaAttack lets the attackers fill a small byte quota. It checks that no attacker exceeds the quota, and
 // that the service still serves the third user.
 func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
@@ -70,13 +70,13 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
 
-// quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test.
-// The service records the last ten attempts of each job and their error messages even above the
+// quotaExcess is the number of bytes by which a user's jobs may exceed the quota in this test. The
+// service keeps the records of a job's last ten attempts, with their error messages, even above the
 // quota (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that the jobs of a user hold at most maxBytes, which is the present quota. Do not call it
-// after the quota was set below the bytes in use.
+// checkQuota checks that the jobs of a user use at most maxBytes, the current quota. Do not call it after the
+// quota was set to less than the bytes in use.
 func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
 	t.Helper()
 	conn, err := testrig.ConnectAs(q.Dir, p)
@@ -100,8 +100,8 @@ func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64
 	t.Logf("the jobs of %s hold %d of %d MB", p.Name, usage.Bytes>>20, usage.MaxBytes>>20)
 }
 
-// checkDatabaseSize checks that the database takes at most twice the attackers' quotas, plus 32 MiB
-// for everything else.
+// checkDatabaseSize checks that the database file has at most twice the sum of the attackers' quotas, plus 32
+// MiB for everything else.
 func checkDatabaseSize(q *testrig.Queue, t *testing.T, quotas int64) {
 	t.Helper()
 	var st struct {

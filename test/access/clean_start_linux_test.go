@@ -21,12 +21,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// callerRoleVar is the environment variable that makes this test binary a caller with unusual process attributes,
-// such as limits and signal masks. The caller then executes the program in its arguments.
+// callerRoleVar is the environment variable that makes this test binary set unusual process attributes, such as
+// limits and signal masks, and then execute the program in its arguments.
 const callerRoleVar = "QUEUECTL_TEST_CALLER"
 
-// execAsUnusualCaller changes every process attribute that survives exec and that an unprivileged account may change.
-// Then it executes the program in its arguments.
+// execAsUnusualCaller changes every process attribute that exec keeps and that an unprivileged account may
+// change. Then it executes the program in its arguments.
 func execAsUnusualCaller() error {
 	runtime.LockOSThread()
 	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
@@ -99,7 +99,7 @@ func attributesOf(t *testing.T, pid int) map[string]string {
 	return got
 }
 
-// personalService is the service that "queuectl enqueue" starts for a user with a private home
+// personalService is a service that "queuectl enqueue" starts for a user. The user has a private home
 // directory.
 type personalService struct {
 	*testing.T
@@ -119,13 +119,13 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If callerCommand is not nil, that command line executes this command.
+// command returns a queuectl command. If callerCommand is not nil, it is a command line that executes queuectl.
 func (s *personalService) command(callerCommand []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(callerCommand), s.binPath), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = testrig.Environment(s.homeDir), s.homeDir
 	if s.user.Uid == os.Geteuid() {
-		return cmd // without root, a process may not set its groups, not even to the same groups
+		return cmd // without root, a process may not set its groups
 	}
 	return testrig.AsPerson(cmd, s.user)
 }
@@ -167,7 +167,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// freshAttributes lists the attributes of the first process that Linux starts: the soft limits of INIT_RLIMITS
+// freshAttributes lists the attributes that Linux gives to the first process: the soft limits of INIT_RLIMITS
 // (include/asm-generic/resource.h), the default timer slack of 50 µs, and MMF_DUMP_FILTER_DEFAULT with
 // CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
 var freshAttributes = map[string]string{
@@ -176,8 +176,8 @@ var freshAttributes = map[string]string{
 	"THP_enabled": "1",
 }
 
-// If a client starts a service in the background, the service, its runner and its jobs have the process
-// attributes of a fresh process. They inherit none from the client's caller.
+// If a client starts a service in the background, the service, its runner and its jobs have the attributes of
+// freshAttributes. They inherit none from the process that executed the client.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
@@ -226,8 +226,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	})
 }
 
-// If a client holds a lock through a file descriptor, the lock is released when the client ends, even if the
-// client has started a service.
+// A client that starts a service does not pass on its open file descriptors. So a lock that the client holds
+// through one of them is released when the client ends.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -249,8 +249,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
-// Environment variables that configure the Go runtime (see package runtime) reach a job if the
-// job's user passes them on. They do not reach the service that the client starts, or its runner.
+// Environment variables that configure the Go runtime (see package runtime) reach a job if its user passes them
+// on. They have no effect on the service that the client starts, or on its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -281,8 +281,8 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 }
 
-// If a service inherits an attribute that its account may not reset, the service logs the attribute once, and
-// `queuectl doctor` reports it. If the attribute causes an error, the error names the attribute.
+// If a service inherits a process attribute that its account may not reset, it logs the attribute once, and
+// `queuectl doctor` reports it. If the attribute causes an error, the error names it.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
@@ -322,8 +322,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// A service in the foreground keeps the resource limits that the user has set for it. The runner outlives the
-// service and therefore keeps no inherited file descriptor.
+// A service in the foreground keeps the resource limits that the user has set for it. Its runner does not keep
+// inherited file descriptors, because it outlives the service.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -363,9 +363,9 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	}
 }
 
-// An account can keep its queue in a home directory that belongs to another uid, as on OpenShift
-// and with bind mounts. The account's group must have write permission there. Otherwise the command
-// reports that the directory cannot be created.
+// An account can keep its queue in a home directory that belongs to another uid, as on OpenShift and
+// with bind mounts, if the account's group may write there. Otherwise the command reports that the
+// directory cannot be created.
 func TestAccountUsesAnothersHome(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()

@@ -33,8 +33,8 @@ type recordingServer struct {
 	lines      chan string
 }
 
-// listenAs creates a socket as a given user and serves it with a recordingServer. The kernel
-// reports this user to clients that connect. Only root may name another user.
+// listenAs creates a socket as the user with the given uid, and serves it with a recordingServer. Clients see
+// this user as the owner of the server. Only root may name another user.
 func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener
@@ -42,7 +42,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		if uid != os.Geteuid() {
-			runtime.LockOSThread() // never unlocked, so the thread ends with this goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 			id := uintptr(uid)
 			// The raw system call changes only this thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
@@ -65,7 +65,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			// If a connection ends without a line, record an empty line.
+			// A connection may end without a line. Then record an empty line.
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
@@ -78,8 +78,8 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// receivedText returns the text that clients have sent until now. The server handles one connection after another.
-// Therefore receivedText opens one more connection, sends a known line, and waits until that line arrives. Then all
+// receivedText returns the text that clients have sent until now. The server handles connections one after
+// another. So receivedText opens one more connection, sends a known line, and waits for it: then all
 // earlier lines have arrived.
 func (p *recordingServer) receivedText(t *testing.T) (text string) {
 	t.Helper()
@@ -120,9 +120,9 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	return cmd
 }
 
-// A client sends requests only to a server that runs as the client's user, as root or as the service account.
-// Commands and variables may be secret, so no other server may receive them. If the test does not run as root,
-// it tests only a server that runs as the test's user.
+// A client sends requests only to a server that runs as the client's user, as root or as the service account,
+// because commands and environment variables may be secret. If the test does not run as root, it uses only a
+// server that runs as its own user.
 func TestForeignServersReceiveNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
@@ -162,8 +162,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// victimCommand returns a command that runs argv as the victim, on a machine whose /etc/passwd gives the service
-// account the given uid.
+// victimCommand returns a command that runs argv as the victim. For the command, /etc/passwd gives the
+// service account the given uid.
 func victimCommand(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
@@ -175,8 +175,8 @@ func victimCommand(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 		argv...)...)
 }
 
-// If the server belongs to another user, every command reports that and ends, regardless of how the
-// socket was chosen. No command starts a second service.
+// If a server belongs to another user, every command reports that and ends, regardless of how the socket was
+// chosen. No command starts a second service.
 func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	q := worldWritableQueue(t)
 	servers := []int{os.Geteuid()}
@@ -229,8 +229,8 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	}
 }
 
-// In a user namespace without a uid mapping, every server appears to run as the client's user.
-// Therefore the client sends nothing to any server.
+// In a user namespace without a uid mapping, all users have the same id, so every server seems to run as the
+// client's user. The client then sends nothing to any server.
 func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := listenAs(t, os.Geteuid(), q.Path("s"))

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// startRootService returns a service that root starts without systemd. The service starts the launcher (the process
-// with root's rights that starts runners) and then changes to the account queuectl, whose uid is that of
+// startRootService returns a service that root starts without systemd. The service starts the launcher, a
+// process with root's rights that starts runners. Then the service changes to the account queuectl, which is
 // ServiceAccount in this test.
 func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
 	t.Helper()
@@ -53,7 +53,7 @@ func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
 	return q, args
 }
 
-// childrenOf lists the children of a process that have the given argument in their command line.
+// childrenOf lists the children of a process whose command line contains the given argument.
 func childrenOf(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
@@ -82,7 +82,8 @@ func launcherPID(q *testrig.Queue) int {
 func sendAs(p testrig.Person, socket, text string) error {
 	sent := make(chan error)
 	go func() {
-		// Only this thread changes its user and group. The thread is never unlocked, so it ends with this goroutine.
+		// Change the user and group of this thread only. The thread is never unlocked, so it
+		// ends with this goroutine.
 		runtime.LockOSThread()
 		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.Gid), uintptr(p.Gid), uintptr(p.Gid))
 		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.Uid), uintptr(p.Uid), uintptr(p.Uid))
@@ -100,7 +101,8 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of DaemonUser that runs until the gate file exists. It returns once the job runs.
+// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It
+// returns once the job runs.
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.Bin), "go")
@@ -109,7 +111,7 @@ func startGatedJob(q *testrig.Queue) (id, gate string) {
 	return id, gate
 }
 
-// checkReasonEverywhere checks that the commands why, show, status, doctor and run give the same reason for a
+// checkReasonEverywhere checks that why, show, status, doctor and run all report the same reason for a
 // waiting job, in the same words.
 func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	q.Helper()
@@ -154,8 +156,8 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	})
 }
 
-// A service that root has started changes its account and then cannot start another launcher. Therefore the
-// service ends when its launcher ends. The jobs continue, and the next service starts another launcher.
+// A service that root has started gives up root's rights, so it cannot start a second launcher. When its
+// launcher ends, the service ends too. The jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := startRootService(t)
 	id, gate := startGatedJob(q)
@@ -193,9 +195,9 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// If the launcher is stopped with SIGSTOP, messages name the launcher and the remedy, even before a runner is
-// needed. When the launcher continues, waiting jobs start. The launcher starts no runner for requests that the
-// service has given up.
+// If the launcher is stopped with SIGSTOP, messages say so and name the remedy, even before a runner
+// is needed. When the launcher continues, waiting jobs start. It starts no runners for requests that
+// the service has given up.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q, _ := startRootService(t)
@@ -232,8 +234,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	}
 }
 
-// If the service did not start the launcher itself, the service keeps running when the launcher ends. The
-// service then reports that the launcher is missing.
+// If another process has started the launcher, the service keeps running when the launcher ends. It then
+// reports that the launcher is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")

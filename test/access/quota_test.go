@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A user has at most max_running_per_user running jobs, even if workers are idle. The limit survives a restart
-// and a crash. When the limit is removed, more jobs start immediately.
+// A user has at most max_running_per_user running jobs, even if workers are idle. The setting survives a
+// restart and a crash. When it is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")

@@ -19,13 +19,12 @@ import (
 
 // verbOnJob is a command on one job, together with a function that prepares a job for the command.
 type verbOnJob struct {
-	args              string // the command, with %s for the job's id
+	args              string // the command, with %s instead of the job's id
 	prepare           func(q *testrig.Queue, owner testrig.Person) (id string)
-	rightOnOthersJobs string // right that the command needs on a job of another user
+	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }
 
-// newWaitingJob enqueues a waiting job of the owner and returns its id. The functions below do the same for jobs in
-// other states.
+// newWaitingJob enqueues a job that waits, and returns its id. The functions below create jobs in other states.
 func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
 	return q.MustRunAs(owner, "enqueue", "--delay", "1h", "true")
 }
@@ -60,12 +59,12 @@ var verbsOnJobs = []verbOnJob{
 	{"edit %s --priority 7", newWaitingJob, "operate"}, {"rm %s", newWaitingJob, "operate"},
 	{"rm --force %s", newRunningJob, "operate"},
 	{"logs %s", newDeadJob, "operate"}, {"show %s", newDeadJob, "read"},
-	// The selector matches only the jobs that the caller may change.
+	// The selector matches only those jobs that the caller may change.
 	{"cancel --state waiting --id-glob %s", newWaitingJob, "own"},
 }
 
-// Six users run every command on their own jobs and on jobs of others. Each user may do what the
-// table of rights permits. A refused command changes nothing.
+// Six users run every command on their own and on others' jobs. The service permits exactly what the table of
+// rights says. A refused command changes nothing.
 func TestRightsOnJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
@@ -151,8 +150,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			for _, p := range testrig.Everyone {
 				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
 				switch may := p.HasRight(right); {
-				// `queuectl doctor` may fail even for a user with the right, because other users can access the queue's
-				// directory.
+				// `queuectl doctor` may fail even for a user with the right, because it reports that others can
+				// access the queue's directory.
 				case may && r.Code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
 				case !may && (r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ") ||
@@ -192,8 +191,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	q.MustRunAs(testrig.Admin, "service", "stop")
 }
 
-// Only users with the required right see the output, command and input of a job. For other users, responses and
-// events do not contain them, and neither do the outputs of `queuectl logs` and `queuectl ps`.
+// Only users with the required right see the output, command and input of a job. Other users find them neither
+// in replies and events, nor in `queuectl logs` and `queuectl ps`.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
@@ -317,7 +316,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Admin, "drain --off", "config drain")
 	does(testrig.Admin, "reload", "reload "+q.Path("queuectl.toml"))
 	does(testrig.Admin, "cleanup --days 0", "cleanup 0 jobs")
-	q.Stop() // audit rows must survive a restart
+	q.Stop() // audit events must survive a restart
 	q.Start("--workers", "0")
 
 	type row struct {
@@ -329,7 +328,7 @@ func TestActionsAreAudited(t *testing.T) {
 	for line := range strings.Lines(q.MustRunAs(testrig.Admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
-		if e.User == "root" && e.Verb == "show" { // the test itself caused this row
+		if e.User == "root" && e.Verb == "show" { // the test itself caused this event
 			continue
 		}
 		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
@@ -338,7 +337,7 @@ func TestActionsAreAudited(t *testing.T) {
 		}
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", *e.UID, e.Verb, e.Target)))
 	}
-	// The audit rows of one command have no defined order.
+	// The audit events of one command have no defined order.
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), "\n") }
 	if sorted(got) != sorted(want) {
 		t.Errorf("got\n%s\n\nwant\n%s", sorted(got), sorted(want))
@@ -358,9 +357,9 @@ func TestActionsAreAudited(t *testing.T) {
 	}
 }
 
-// A connection keeps the groups that the client had when it connected. A user who leaves a group keeps the
-// rights of the group until the next connection. A change of the settings in [access] takes effect at the next
-// request.
+// A connection keeps the groups that the client had when it connected. So a user who leaves a group keeps
+// the rights of the group until the client connects again. A change of the settings in [access] takes
+// effect at the next request.
 func TestConnectionKeepsItsGroups(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
@@ -385,8 +384,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// In a user namespace, all users from outside the namespace have the same id, the overflow id 65534. A service
-// cannot distinguish them, so it refuses them, whatever [access] says about that id.
+// In a user namespace, all users from outside have the same id, 65534 (the overflow id). A service cannot
+// distinguish them, so it refuses them all, whatever [access] says about that id.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	q.Stop()
@@ -436,8 +435,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.CheckHealthy("without it")
 }
 
-// A job may name the user that it would run as anyway. If it names another user, the error names the setting
-// that would permit this. If the user does not exist, the error names the user.
+// A job may name the user that it would run as anyway. If it names another existing user, the error names the
+// setting that would permit this. If the user does not exist, the error names the user.
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name

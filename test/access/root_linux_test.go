@@ -16,16 +16,16 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// With run_as = "submitter", a job has exactly the rights of the user who enqueued it. It has the user and
-// group ids of that user, no capabilities, and cannot switch to root. It has that user's home directory and
+// With run_as = "submitter", a job has exactly the rights of the user who enqueued it (the submitter): that
+// user's ids, no capabilities, and no way to gain root's rights. It has that user's home directory and
 // environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		got := q.RunJobAs(
 			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
-		// The job of the account news does not start, because its home directory does not exist.
-		// The checks after this loop cover that account.
+		// The job of the account news does not start, because its home directory does not exist. The checks
+		// after this loop cover that.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.Name]
 		if p.Name == "news" {
 			continue
@@ -51,8 +51,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	}
 }
 
-// A runner of root has the rights of the job's submitter while it opens a path that the job names. If only root
-// may read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
+// A runner of root opens a path that a job names with the rights of the job's submitter. If only root may read
+// a file, a job cannot use it as input, directory or program, not even through a link.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -107,8 +107,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
 	}
-	// The runner opens files with all rights of the submitter. A job can therefore read a file that only the
-	// submitter may read.
+	// The runner opens files with all rights of the submitter, so a job can read a file that
+	// only the submitter may read.
 	write(mine+"/own", "mine\n", 0o600)
 	if err := os.Chown(mine+"/own", testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
 		t.Fatal(err)
@@ -119,9 +119,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 }
 
-// A runner of root opens paths in /proc with the rights of the job's submitter. A job cannot reach
-// files below another process's working directory, the memory map of another process, or the
-// descriptors of the runner.
+// A runner of root opens paths in /proc with the rights of the job's submitter. So a job cannot reach another
+// process's working directory or memory map, or the runner's file descriptors.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -150,7 +149,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		"a file below another user's directory": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":                   fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
-	for fd := 3; fd < 16; fd++ { // one of these descriptors of the runner is open on a file that every user may read
+	for fd := 3; fd < 16; fd++ { // one of these is open on a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
@@ -163,8 +162,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// Only the submitter can open the file with a job's input. If its mode admitted other users, another user's job
-// could open it through a descriptor of the runner, if both jobs start at the same time.
+// Only the submitter can open the file with a job's input. Otherwise, another user's job that starts at the
+// same time could open it through a file descriptor of the runner.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
@@ -173,8 +172,8 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	}
 }
 
-// If an admin has changed the account of a job, the owner of the job cannot change what the job
-// runs. This also holds if the owner was an admin when the job was enqueued.
+// If an admin has changed the account that a job runs as, the owner of the job cannot change the command. This
+// also holds if the owner was an admin when the job was enqueued.
 func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
@@ -195,9 +194,9 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	}
 }
 
-// Root's policy file, not the service, decides which accounts jobs may use. The service refuses
-// jobs of root, and of accounts that the policy does not name, when they are enqueued. The error
-// names the policy file and how to change it.
+// Root's policy file, not the service, decides which accounts jobs may run as. Jobs of root, and of
+// accounts that the file does not name, are refused when they are enqueued. The error names the policy
+// file and how to change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]testrig.Result{
@@ -225,8 +224,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	if got := q.MustCLI("run", "--", "id", "-un"); got != "root" {
 		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
-	// The runner checks the policy itself. A compromised service therefore cannot start jobs that
-	// the policy forbids.
+	// The runner checks the policy itself, so even a compromised service cannot start jobs
+	// that the policy forbids.
 	delayedJob := q.MustRunAs(testrig.DaemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -238,8 +237,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 }
 
-// With run_as = "fixed:ACCOUNT", the runner changes from root to the account before it accepts messages, and
-// all jobs run as the account.
+// With run_as = "fixed:ACCOUNT", the runner changes from root to that account before it accepts messages. All
+// jobs run as the account.
 func TestFixedAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
@@ -271,7 +270,7 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 	}
 }
 
-// If the policy does not name the service's account, jobs for that account are refused when they are
+// If the policy file does not name the service's account, jobs for that account are refused when they are
 // enqueued, because they could never run.
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = *\n")

@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service can read the files of root's runners, but only root can change them. Only the service can
-// connect to the sockets of these runners.
+// The service can read the files of root's runners, but only root can change them. Only the service can connect
+// to the sockets of root's runners.
 func TestModesOfRootsRunnerFiles(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -37,7 +37,7 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		// Jobs traverse these directories to reach their own directories, so the modes are not checked here.
+		// Do not check the modes of these directories: jobs must traverse them to reach their own directories.
 		if strings.HasPrefix(path, q.RootRunnerDir+"/jobs") {
 			return nil
 		}
@@ -66,8 +66,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	}
 }
 
-// When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The next
-// runner of root ends them. The jobs run again, and the directory of the dead runner is removed.
+// When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The
+// next runner of root ends them. The jobs run again, and the directory of the killed runner is removed.
 func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
@@ -95,8 +95,8 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q.MustCLI("cancel", id)
 }
 
-// If a runner of root dies before it has deleted an output as the service asked, the next runner of
-// root deletes the output. No other process has the right to do that.
+// If a runner of root dies before it has deleted an output that the service asked it to delete, the next runner
+// of root deletes it. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -109,8 +109,8 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	if len(files()) != 1 {
 		t.Fatalf("outputs: %v", files())
 	}
-	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work,
-	// such as deletions.
+	// triggerPending enqueues a job that is soon due and waits for it. When a job is due, the service also does
+	// pending work, such as deletions.
 	triggerPending := func() {
 		q.CLI("wait", q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
 	}
@@ -124,7 +124,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	q.WaitUntil("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
 }
 
-// Jobs of root's runners survive the death of the service, like all other jobs.
+// When the service dies, jobs of root's runners continue, like all other jobs.
 func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
@@ -155,8 +155,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
-// Two services cannot share root's runners, because the second service would take the results of jobs of the
-// first. Therefore the second service does not start, and the first one continues.
+// Two services cannot share root's runners, because the second one would take the results of the first one's
+// jobs. So the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -196,15 +196,15 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
 		t.Errorf("the job of the first service: %+v", j)
 	}
-	q.KillRunners() // after this, the launcher starts another runner for the next job
+	q.KillRunners() // the launcher then starts another runner for the next job
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("a job of the first service after its runner was killed printed %q", got)
 	}
 }
 
-// If all jobs run as a fixed account, a job can change the directory of its runner. FIFOs, links,
-// locks and huge files in that directory neither block nor mislead the service. Requests for
-// outputs and the next start of the service return in time.
+// If all jobs run as a fixed account, a job can change the directory of its runner. FIFOs, links, locks and
+// huge files there do not block the service or make it return wrong data. Requests for outputs and the next
+// start of the service do not take long.
 func TestFixedAccountCannotBlockService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -251,9 +251,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.MustRunAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
-// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the stopped runner
-// stay leased, because they may still run. Neither the next service nor other jobs wait for that runner. When
-// that runner dies, the processes of its jobs are ended before the jobs count as lost.
+// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of that runner stay
+// leased, because they may still run. Neither the next service nor other jobs wait for that runner. When it
+// dies, the processes of its jobs are ended before the jobs count as lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -295,9 +295,9 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	}
 }
 
-// A job can stop other jobs of its user while they start: their processes have the user's id but have not yet
-// executed their program. Jobs of other users still start and end, the stopped jobs end too, and the runner
-// ends when it is stopped. The test needs an account without other processes.
+// A job can stop other jobs of its user while they start, when their processes already have the user's id but
+// have not executed their program. Jobs of other users still start and end. The stopped jobs end too, and so
+// does the runner when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
@@ -328,9 +328,9 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
-// job then fails within one second. Jobs of other users are not delayed, even while a runner watches processes
-// that the first user's jobs have left behind.
+// A user can take a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
+// job then fails within one second. Jobs of other users are not delayed, even if the runner also watches
+// processes that the first user's jobs have left behind.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -372,7 +372,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 		elapsed = append(elapsed, time.Since(started))
-		// When one bad job has ended, start another, so that one of the six workers is always blocked.
+		// Always keep one of the six workers blocked: when one bad job has ended, start another.
 		if q.Show(bad[len(bad)-1]).State == "dead" {
 			bad = append(bad, program())
 		}
@@ -392,9 +392,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// When the watchdog of a runner of root is killed, the runner starts another one. The new watchdog must not be a
-// child of the runner's main thread. While /proc lists a child of that thread, the runner searches for orphans
-// after each job, which costs more than a short job.
+// If the watchdog of root's runner is killed, the runner starts another one. The new watchdog must not be a
+// child of the runner's main thread: while that thread has a child in /proc, the runner searches for orphans
+// after each job, which takes longer than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.RunnerPid()
@@ -426,9 +426,9 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
 	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
 	last := watchdog()
-	q.Kill() // the watchdog, not the service, must end the processes of the runner
+	q.Kill() // the watchdog, not the service, must end the runner's processes
 	q.KillRunners()
-	// The file cmdline is empty once the process has ended, even if it is not reaped.
+	// The file cmdline is empty once the process has ended, even if no process has waited for it yet.
 	q.WaitUntil("the watchdog has ended with its runner", 20*time.Second, func() bool {
 		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last))
 		return len(words) == 0
@@ -456,8 +456,8 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// The first service determines the group that may read the directory of root's runners. A later
-// request with another group does not change it, even if root sends the request.
+// The first service determines the group that may read the directory of root's runners. A later request with
+// another group does not change the group, even if root sends the request.
 func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.KillRunners()
@@ -479,8 +479,8 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// Some limits can only be set by a process for itself. The runner sets them with the rights of the job's
-// account: a limit that the account may set is applied, and a higher limit is an error.
+// A process can set some limits only for itself. The runner sets these limits with the rights of the job's
+// account: a limit that the account may set is applied, and a higher one is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",

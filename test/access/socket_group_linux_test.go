@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// From the start of the service, the socket has the mode and group of the settings. A client without access
-// exits with 5 and says how to get access. It does not start a second service.
+// When the service has started, the socket has the mode and group from the settings. A client without
+// access to the socket exits with 5, says how to get access, and does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+

@@ -84,7 +84,7 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 			bound++
 		}
 	}
-	if bound < 2 || bound > 5 { // the count includes the socket from the start of the service
+	if bound < 2 || bound > 5 { // including the socket from the start of the service
 		t.Errorf("the service created its socket %d times within 3 s", bound)
 	}
 	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
@@ -93,8 +93,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket. The service
-// creates its own socket after the other service has stopped.
+// If another service listens at the path of the socket, the service does not replace that socket. It creates
+// its own socket after the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	socket := q.Path(testrig.SocketName)
@@ -129,9 +129,8 @@ func openFileCount(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// If a client passes file descriptors over the socket, the service closes them, even if the client passes as
-// many as the kernel accepts. The number of the service's descriptors does not grow, and the service continues
-// to reply.
+// A client can pass file descriptors over the socket. The service closes them, even if there are as many as the
+// kernel accepts. So the number of the service's descriptors does not grow, and the service continues to reply.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")

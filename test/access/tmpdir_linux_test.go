@@ -55,10 +55,9 @@ func tmpdirOf(q *testrig.Queue) string {
 	return q.MustCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// The setting job_tmpdir names the parent of the jobs' private directories. A job's directory is removed when
-// the job ends. If a runner was killed, the next runner removes its directories, even if the setting has
-// changed since. After a change of the setting, running jobs keep their directories, and new jobs use the new
-// parent.
+// The private directories of jobs are in the directory that the setting job_tmpdir names. A job's directory is
+// removed when the job ends. If a runner was killed, the next runner removes the directories of its jobs. After
+// a change of the setting, running jobs keep their directories, and new jobs get theirs in the new place.
 func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -182,11 +181,11 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	}
 }
 
-// checkTmpdirRefused requests a runner from root's launcher and names a path that is not in
-// runner.conf, as a compromised service could. It checks that the runner does not use that path.
+// checkTmpdirRefused requests a runner from root's launcher, as a compromised service could. The request
+// contains a path that runner.conf does not name. The runner must not use that path.
 func checkTmpdirRefused(q *testrig.Queue, path string) {
 	q.Helper()
-	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
+	runtime.LockOSThread() // setresgid changes only this thread, whose group the connection has
 	defer runtime.UnlockOSThread()
 	effectiveGroup := func(gid int) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0)); errno != 0 {
@@ -214,8 +213,7 @@ func checkTmpdirRefused(q *testrig.Queue, path string) {
 	}
 }
 
-// If the user's systemd starts the runners, the service sends job_tmpdir with each request for a
-// runner.
+// If the user's systemd starts the runners, each request of the service for a runner contains job_tmpdir.
 func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The jobs of one user hold at most max_bytes_per_user bytes, also after a restart. If a new job does not fit,
+// The jobs of one user use at most max_bytes_per_user bytes, also after a restart. To make room for a new job,
 // the service removes inputs of ended jobs.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -91,8 +91,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A job that prints a lot and is retried many times never raises the bytes of its user above
-// max_bytes_per_user. The output of the last attempt is kept.
+// If a job prints a lot and is retried many times, its user still never uses more than max_bytes_per_user
+// bytes. The output of the last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "max_bytes_per_user", "1MiB")

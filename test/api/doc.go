@@ -1,3 +1,3 @@
-// Package api tests the API on the socket, its schemas, metrics, traces and tools for agents. It
-// uses them as an external client does.
+// Package api tests the API on the socket, its schemas, metrics, traces and the tools for AI agents, as
+// external clients use them.
 package api

@@ -24,7 +24,7 @@ type agent struct {
 	*testing.T
 	session       *mcp.ClientSession
 	outputSchemas map[string]*jsonschema.Schema       // schemas of the tools' structured results, by tool
-	notifications chan mcp.ProgressNotificationParams // received notifications
+	notifications chan mcp.ProgressNotificationParams // notifications that the agent has received
 }
 
 // newAgent starts an MCP server with cmd and connects an agent to it.
@@ -100,8 +100,7 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. If wantError is false, the call must succeed. If wantError is
-// true, the call must fail.
+// call calls a tool and returns its result. The call must fail if wantError is true, and succeed otherwise.
 func (a *agent) call(tool string, args map[string]any, wantError bool) (result toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -120,11 +119,11 @@ func (a *agent) call(tool string, args map[string]any, wantError bool) (result t
 	return result
 }
 
-// toolArgs contains the arguments of a tool.
+// toolArgs contains the arguments of a tool call.
 type toolArgs = map[string]any
 
-// startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol.
-// It returns the input and output of the server, and a function that waits until the server ends.
+// startMCP starts "queuectl mcp" and begins a session with the given protocol version. It returns the input and
+// output of the server, and a function that waits until the server has ended.
 func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
 	q.Helper()
 	cmd := q.Command("mcp")
@@ -150,8 +149,7 @@ func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *b
 	}
 }
 
-// A line that is not a message gets an error reply, as JSON-RPC requires, and the session
-// continues.
+// A line that is not a message gets an error reply, as JSON-RPC requires. The session continues.
 func TestMCPSurvivesInvalidLines(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	in, lines, ends := startMCP(q, "2025-06-18")
@@ -179,8 +177,8 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	}
 }
 
-// Old versions of the protocol permit batches of messages, and then the server replies to a batch with one
-// line. In later versions, a batch is an error.
+// In old protocol versions, a client may send several messages in one line (a batch), and the server replies
+// with one line. In later versions, a batch is an error.
 func TestMCPAnswersBatches(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for version, want := range map[string]string{
@@ -199,8 +197,8 @@ func TestMCPAnswersBatches(t *testing.T) {
 	}
 }
 
-// With the tools, an agent can enqueue, wait, read and retry, and the results are short. If the server is
-// started without --write, the agent can only read.
+// With the tools, an agent can enqueue jobs, wait for them, read their results and retry them. The results are
+// short. If the server is started without --write, the agent can only read.
 func TestMCP(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -317,8 +315,7 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	}
 }
 
-// The description of each tool declares its effects outside the queue, its parameters and its
-// results.
+// The description of each tool declares its parameters, its results, and its effects outside the queue.
 func TestMCPToolsAreDeclared(t *testing.T) {
 	forbidden := map[string][]string{
 		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
@@ -412,8 +409,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// An MCP server ends soon after the end of its input, even if a call is still waiting for a job.
-// The server first replies to the call. The job continues.
+// An MCP server ends soon after its input has ended, even if a call still waits for a job. It first replies to
+// that call. The job continues.
 func TestMCPEndsWhileACallWaits(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -438,8 +435,8 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	}
 }
 
-// By default an agent sees only the jobs of the user who started the MCP server, even if that user has more
-// rights. A server that is started for all users shows everything that its user may see, and no more.
+// By default, an agent sees only the jobs of the user who started the MCP server, even if that user may see
+// more. If the server is started for all users, it shows everything that this user may see.
 func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.MustRunAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))

@@ -35,8 +35,8 @@ func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// metricWithLabels returns the metric of a family that has the given labels, each written as NAME=VALUE. It
-// returns nil if the family has no such metric.
+// metricWithLabels returns the metric in a family that has all given labels, each written as NAME=VALUE. It
+// returns nil if there is no such metric.
 func metricWithLabels(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
 	for _, m := range f.GetMetric() {
@@ -124,9 +124,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// If a service is stopped or does not answer, the textfile (metrics in a file) reports that it is unhealthy.
-// Otherwise the file would keep the last state of the service. The command that writes the file also fails, so
-// that the log of the timer that runs the command contains the reason.
+// A command writes metrics to a file (textfile). If the service is stopped or does not reply, the file reports
+// it as unhealthy and does not keep the last values. The command then also fails, so that the log of the timer
+// that runs the command contains the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	healthy := func() float64 {
@@ -172,8 +172,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	}
 }
 
-// The page /metrics requires a session. If the setting web.metrics_anonymous allows it, local clients need
-// none. A client that requests native histograms gets them.
+// The page /metrics requires a login session, except for local clients if web.metrics_anonymous is set. A
+// client that requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "true")
@@ -263,7 +263,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	classic.checkRules()
 }
 
-// dashboardQueries returns the queries of a Grafana dashboard, with its variables replaced.
+// dashboardQueries returns the queries of a Grafana dashboard. It replaces their variables.
 func dashboardQueries(t *testing.T, path string) (queries []string) {
 	t.Helper()
 	var dashboard struct {
@@ -285,7 +285,7 @@ func dashboardQueries(t *testing.T, path string) (queries []string) {
 	return queries
 }
 
-// prometheusServer is a Prometheus server that scrapes the path /metrics of the queue's page every second.
+// prometheusServer is a Prometheus server that reads the queue's metrics from its web page every second.
 type prometheusServer struct {
 	*testrig.Queue
 	address string

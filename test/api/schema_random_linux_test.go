@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// randomValues draws random values that a JSON Schema permits, and changes values so that the schema forbids
+// randomValues creates random values that a JSON Schema permits, or changes values so that a schema forbids
 // them. The same seed gives the same values.
 type randomValues struct {
 	*rand.Rand
@@ -34,7 +34,7 @@ func newRandomValues(seed uint64) *randomValues {
 // oneOf returns one of the values at random.
 func oneOf[T any](d *randomValues, values []T) T { return values[d.IntN(len(values))] }
 
-// schemaNumber returns the number that the schema has under a name, or fallback if it has none.
+// schemaNumber returns the number that the schema contains under the given name, or fallback.
 func schemaNumber(s testrig.Fields, name string, fallback float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
@@ -57,8 +57,8 @@ func schemaTypes(s testrig.Fields) []string {
 	return []string{"integer"} // the schema permits any type, so use an integer
 }
 
-// drawValue draws a value that has the type and the bounds of the schema. It ignores conditions that
-// involve several members.
+// drawValue returns a random value that has the type and the bounds of the schema. It ignores conditions that
+// concern several members.
 func (d *randomValues) drawValue(s testrig.Fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return oneOf(d, list)
@@ -80,8 +80,8 @@ func (d *randomValues) drawValue(s testrig.Fields) any {
 	return d.drawObject(s, 0.5)
 }
 
-// drawNumber draws a number that a schema permits: a bound or a number near the lower bound. step is the
-// distance from an exclusive bound.
+// drawNumber returns a random number that a schema permits: a bound, or a number near the lower bound. step is
+// the distance that it keeps from an exclusive bound.
 func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
 	low := schemaNumber(s, "minimum", schemaNumber(s, "exclusiveMinimum", -1e6))
 	high := min(schemaNumber(s, "maximum", 1e6), 1<<53)
@@ -130,14 +130,15 @@ func (d *randomValues) drawList(s testrig.Fields) any {
 	return list
 }
 
-// usualValues lists common values of the parameters whose format the schema does not describe.
+// usualValues lists common values of parameters whose format the schema does not describe.
 var usualValues = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
 }
 
-// drawObject draws an object with members that the schema describes. Each optional member has the given probability.
+// drawObject returns a random object. It contains each optional member of the schema
+// with the given probability.
 func (d *randomValues) drawObject(s testrig.Fields, probability float64) testrig.Fields {
 	v := testrig.Fields{}
 	required, _ := s["required"].([]any)
@@ -162,7 +163,7 @@ func (d *randomValues) drawObject(s testrig.Fields, probability float64) testrig
 	return v
 }
 
-// drawPermitted draws parameters until the schema permits them. It returns false if it finds none.
+// drawPermitted returns random parameters that the schema permits. It returns false if it finds none.
 func (d *randomValues) drawPermitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
 	for i := range 3000 {
 		v := d.drawObject(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
@@ -178,8 +179,7 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && validate(s, raw) == nil
 }
 
-// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it does not
-// succeed.
+// drawForbidden changes parameters until the schema forbids them. It returns false if it does not succeed.
 func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
 	bool) {
 	properties, _ := s["properties"].(map[string]any)
@@ -205,7 +205,7 @@ func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Sche
 	return nil, false
 }
 
-// drawInvalid draws a value that the schema probably forbids.
+// drawInvalid returns a random value that the schema probably forbids.
 func (d *randomValues) drawInvalid(s testrig.Fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
@@ -221,8 +221,8 @@ func (d *randomValues) drawInvalid(s testrig.Fields) any {
 }
 
 // inexpressibleRules lists errors that a service may return although the schema permits the request, because
-// JSON Schema cannot express the violated rule. In an entry, "field" names the field in the error; "" means any
-// field. "message" is a regular expression that matches the text of the error.
+// JSON Schema cannot express the rule. field is the field in the error; "" matches any field. message is a
+// regular expression for the text of the error.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
@@ -254,8 +254,7 @@ var undrawnMethods = map[string]string{
 	"config.set":   "each setting accepts different values",
 }
 
-// If the schema of a method permits a request, the service does not refuse the request as invalid.
-// If the schema forbids the request, the service refuses it as invalid.
+// A service refuses a request as invalid if the schema of the method forbids the request, and only then.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
@@ -302,7 +301,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	}
 }
 
-// isExplained reports whether inexpressibleRules lists all faults in an error message.
+// isExplained reports whether every fault in an error message is listed in inexpressibleRules.
 func isExplained(field, message string) bool {
 	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
@@ -319,11 +318,11 @@ func isExplained(field, message string) bool {
 	}
 }
 
-// laterFaultPattern matches the start of a fault that follows another fault. The group is its field.
+// laterFaultPattern matches the start of a further fault in an error message. Its group is the field at fault.
 var laterFaultPattern = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault finds the next fault in an error message with several faults. It returns the indexes of the fault
-// and of its field, like FindStringSubmatchIndex, or nil if no fault follows.
+// nextFault finds the next fault in an error message that lists several faults. It returns the indexes of the
+// fault and of its field, as FindStringSubmatchIndex does, or nil if there is no further fault.
 func nextFault(message string) []int {
 	for _, found := range laterFaultPattern.FindAllStringSubmatchIndex(message, -1) {
 		// The words "see" and "example" introduce a command, not a field.
@@ -346,8 +345,8 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// requestError sends a request and returns the error in the response. It returns nil if the request succeeds, or if
-// no response arrives within a short time because the request waits for something.
+// requestError sends a request and returns the error in the reply. It returns nil if the request succeeds, or
+// if no reply arrives within a short time because the request waits for something.
 func requestError(q *testrig.Queue, method string, params testrig.Fields) *wireError {
 	q.Helper()
 	w := q.Dial()

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// methodSchemas holds the compiled schemas of a method. If the method streams notifications, the field
-// notification is the schema of their values.
+// methodSchemas holds the compiled schemas of a method. notification is the schema of the values that a method
+// streams before its result.
 type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
 // schemas returns the schemas that `queuectl schema` prints, by method.
@@ -63,8 +63,8 @@ func validate(s *jsonschema.Schema, raw []byte) error {
 	return s.Validate(doc)
 }
 
-// `queuectl schema` prints valid JSON Schemas of the protocol. Real requests and responses conform to these
-// schemas. Requests that the service rejects do not.
+// `queuectl schema` prints valid JSON Schemas of the protocol. Real requests and replies conform to them.
+// Requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	all := schemas(q)
@@ -137,7 +137,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			{"attach", testrig.Fields{"id": "t", "wait": true, "rows": 24, "cols": 80, "text": "x\r"}},
 		}, requests...)
 	} else {
-		called["attach"] = true // this system has no terminals for jobs
+		called["attach"] = true // on this system, jobs have no terminals
 	}
 	called["node.drain"], called["node.rm"] = true, true // these methods work only on a queue that several nodes share
 	for _, c := range requests {
@@ -151,7 +151,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			t.Errorf("params of %s: %v", c.method, err)
 		}
 		a := w.Call(c.method, c.params)
-		for a.Method != "" { // read the notifications of a stream up to the reply
+		for a.Method != "" { // read the notifications that precede the reply
 			var notification struct{ Value json.RawMessage }
 			if err := json.Unmarshal(a.Params, &notification); err != nil {
 				t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// traceReceiver receives spans like an OpenTelemetry collector.
+// traceReceiver receives spans over HTTP, as an OpenTelemetry collector does.
 type traceReceiver struct {
 	url   string
 	mu    sync.Mutex
@@ -32,7 +32,7 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
-		// TracesData has the same wire format as ExportTraceServiceRequest, which the service sends.
+		// The service sends an ExportTraceServiceRequest, which has the same wire format as TracesData.
 		var data traces.TracesData
 		if err == nil {
 			err = proto.Unmarshal(raw, &data)
@@ -77,7 +77,7 @@ func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (spans []*
 	return spans
 }
 
-// mustWithEnv runs a queuectl command with additional variables, and requires exit code 0.
+// mustWithEnv runs a queuectl command with additional environment variables, and requires exit code 0.
 func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
 	q.Helper()
 	cmd := q.Command(args...)
@@ -100,14 +100,14 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// traceparentOf returns the value of TRACEPARENT that makes a new span a child of the given one.
+// traceparentOf returns the value of TRACEPARENT with which a new span is a child of the given span.
 func traceparentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
-// The collector gets one span for each attempt, in the trace that the submitter's environment names. The
-// attempt finds the id of its span in its environment. If a restarted service adopts a running attempt, it
-// reports the same span.
+// The collector gets one span for each attempt, in the trace that the environment of the enqueuing client
+// names. The attempt's own environment contains the id of its span. If a restarted service adopts a running
+// attempt, it reports the same span.
 func TestTraces(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -169,9 +169,9 @@ func TestTraces(t *testing.T) {
 	r.mu.Unlock()
 }
 
-// If the collector is unreachable or hangs, nothing is delayed, and the log reports the problem. A repeated
-// request with the same idempotency key is a duplicate even if it belongs to another trace. The jobs of a
-// schedule do not belong to the trace of the caller who created the schedule.
+// If the collector is unreachable or does not reply, jobs are not delayed, and the log reports the problem. A
+// repeated request with the same idempotency key is a duplicate even if it belongs to another trace. The jobs
+// of a schedule do not belong to the trace of the caller who created the schedule.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||

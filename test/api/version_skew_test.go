@@ -14,11 +14,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// otherVersion simulates a service of another version. Each key is a method of that service. The value is the
-// JSON text of the members of the response that follow the id.
+// otherVersion simulates a service of another version. It contains, for each method of that service, the JSON
+// text of the members that follow the id in the reply.
 type otherVersion map[string]string
 
-// serve listens on the queue's socket and replies as a service of the other version.
+// serve listens on the queue's socket and replies as the simulated service.
 func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 	t.Helper()
 	l, err := testrig.Listen(q.Dir)
@@ -65,11 +65,11 @@ func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 	})
 }
 
-// olderHello is the response of an older service to the method "hello".
+// olderHello is the reply of an older service to the method "hello".
 const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
 
-// The response to hello contains the protocol versions and the methods of the service, and the
-// service has all these methods. A client may send its own version.
+// The reply to hello contains the protocol versions and the methods of the service, and the service has all
+// these methods. A client may send its own version.
 func TestHelloNamesProtocolVersions(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -106,9 +106,8 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 	}
 }
 
-// If the service has another version, each command does what that service supports. If the service
-// lacks a method, the error contains the method and both versions. The client ignores unknown
-// members of a response.
+// With a service of another version, each command still does what that service supports. If the service lacks a
+// method, the error names the method and both versions. The client ignores unknown members of a reply.
 func TestClientOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`

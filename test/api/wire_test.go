@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// checkClosed checks that the service has closed the connection and sent nothing more.
+// checkClosed checks that the service closes the connection within the timeout and sends nothing more.
 func checkClosed(w *testrig.Wire, name string, timeout time.Duration) {
 	w.Helper()
 	w.SetReadDeadline(time.Now().Add(timeout))
@@ -32,10 +32,10 @@ func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat
 var invalidLines = []struct {
 	name, line string
 	code       string
-	number     int // error code of JSON-RPC
+	number     int // JSON-RPC error code
 	field      string
 	text       string // part of the error message
-	closed     bool   // the service closes the connection
+	closed     bool   // whether the service closes the connection
 }{
 	{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
 	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
@@ -99,16 +99,15 @@ var invalidLines = []struct {
 		`{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
 }
 
-// An invalid line gets an error with the right code, number and field, and stores no job. Other
-// connections continue to work.
+// An invalid line gets an error with the right code, number and field, and stores no job. It does not
+// affect other connections.
 func TestWireRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	fine := q.Dial()
 	fine.Enqueue(testrig.Fields{"id": "taken", "command": "true"})
 	for _, c := range invalidLines {
 		w := q.Dial()
-		// Write in a goroutine, because the service may close the connection before it has read the
-		// whole line.
+		// Write in a goroutine, because the service may close the connection before it has read the whole line.
 		go w.Write([]byte(c.line + "\n"))
 		a, err := w.ReadMessage()
 		if err != nil {
@@ -144,8 +143,8 @@ func TestWireEnvelope(t *testing.T) {
 	}
 }
 
-// If 500 requests arrive in one write, the service replies to each, with the id of the request. If the client
-// has closed its sending side, the service first replies to all requests and then closes the connection.
+// If 500 requests arrive in one write, the service replies to each one. If the client closes its sending side,
+// the service first replies to all requests and then closes the connection.
 func TestPipelining(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -221,8 +220,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// 1,000 idle connections disturb no other clients, not even one that waits for the reply to a wait request.
-// When the limit of connections is reached, the service closes the connections that have been idle longest.
+// 1,000 idle connections do not affect other clients, not even one that waits for the reply to a wait request.
+// At the limit of connections, the service closes those that have been idle longest.
 func TestIdleConnections(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -356,7 +355,7 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A batch of jobs can be sent in several requests. The jobs are visible, claimable and counted only after the
+// A batch of jobs can be sent in several requests. Its jobs are visible, claimable and counted only after the
 // commit, but their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
 	testrig.SkipIfShort(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the user presses Ctrl-C while the client reads a file of jobs, the service discards the whole
-// request and stores no job of the file.
+// If the user presses Ctrl-C while the client reads a file of jobs, no job of the file is stored.
 func TestInterruptedFileIsNotStored(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	cmd := q.Command("enqueue", "--file", "-")
@@ -44,8 +43,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// The runner recognises the processes of a job by a marker in their environment. If a job leaves behind a
-// process without this marker, the process does not slow down other jobs.
+// The runner recognises the processes of a job by a marker in their environment. A process without this marker
+// that a job leaves behind does not slow down other jobs.
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -55,7 +54,7 @@ func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	for range 10 {
 		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
 	}
-	if elapsed := time.Since(started); elapsed > 4*time.Second { // the bound is more than 10 times output_grace
+	if elapsed := time.Since(started); elapsed > 4*time.Second { // more than 10 times output_grace
 		t.Errorf("ten jobs took %v, want at most 4 s", elapsed)
 	}
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
@@ -81,7 +80,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	}
 }
 
-// Commands print the arguments of a job in quotes, so that a shell would read the same arguments.
+// Commands print the arguments of a job in quotes, so that they can be pasted into a shell.
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`

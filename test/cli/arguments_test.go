@@ -53,8 +53,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time of
-// day in --since means the most recent moment with that time of day.
+// `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time
+// of day in --since means the last time that the clock showed it.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "true")
@@ -138,8 +138,8 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 	}
 }
 
-// If the service dies while a client follows a job, the client reports that the job is still in the
-// queue and how to attach to it again.
+// If the service dies while a client follows a job, the client reports that the job is still in the queue
+// and how to follow it again.
 func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -164,8 +164,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 }
 
-// The queue time of a job is the time that it waits. After a retry by a user, the queue time starts with the
-// retry. For a job whose start time is in the past, the queue time starts when the job was enqueued.
+// The queue time of a job is how long it has waited to start. After a retry by a user, it counts from the
+// retry. For a job whose start time is in the past, it counts from the enqueue.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -181,7 +181,7 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	w.MustCall("worker.scale", testrig.Fields{"count": 0}, nil)
 	before := time.Now()
 	w.MustCall("retry", testrig.Fields{"id": id}, nil)
-	time.Sleep(20 * time.Millisecond) // so that the job has waited for at least 20 ms
+	time.Sleep(20 * time.Millisecond) // the job must have waited for at least 20 ms
 	w.MustCall("show", testrig.Fields{"id": id}, &j)
 	// Allow 2 ms, because both times are rounded to whole milliseconds.
 	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
@@ -189,8 +189,8 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	}
 }
 
-// The client adds the variable PATH to each job of a file. Even if the jobs then need more than one request,
-// the client stores them all, in the order of the file.
+// The client adds its variable PATH to each job of a file. If the jobs then need several requests, the client
+// still stores them all, in the order of the file.
 func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")

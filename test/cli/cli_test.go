@@ -63,9 +63,8 @@ func TestEnqueueForms(t *testing.T) {
 	}
 }
 
-// A file of jobs is stored completely or not at all, however many requests it needs. If a line is
-// invalid, the error names the line, and other jobs can use the ids of the file. If the client or
-// the service dies, all jobs are stored or none.
+// Either all jobs of a file are stored or none, however many requests they need, and even if the client or the
+// service dies. If a line is invalid, the error names the line, and other jobs can use the ids of the file.
 func TestBatchIsWhole(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -106,7 +105,7 @@ func TestBatchIsWhole(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.Stop() // the service has either made its last commit completely or not at all
+			q.Stop() // the last commit of the service is complete or missing
 		} else {
 			q.Kill()
 		}
@@ -116,8 +115,8 @@ func TestBatchIsWhole(t *testing.T) {
 			cmd.Wait()
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
-			// Exit code 3 means that no reply arrived in time. Exit code 5 means that the service has discarded
-			// the batch.
+			// Exit code 3 means that the outcome is unknown, because no reply arrived. With exit code 5, the service
+			// has discarded the batch.
 			if code != 0 && code != 3 && code != 5 {
 				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
 			}
@@ -130,8 +129,8 @@ func TestBatchIsWhole(t *testing.T) {
 	}
 }
 
-// JSON output has the documented members. With --json a list is one array, with --jsonl one line per item, and
-// with -q only the ids. An empty list is an empty array.
+// JSON output has the documented members. --json prints a list as one array, --jsonl as one line per item, and
+// -q prints only the ids. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -191,8 +190,8 @@ func TestJSONShapes(t *testing.T) {
 	}
 }
 
-// A job runs in the working directory of the caller who enqueued it, with the variables that the caller
-// requested.
+// A job runs in the working directory of the client that enqueued it, with the environment variables that the
+// client passes on.
 func TestJobRunsInCallersDirectory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -233,8 +232,8 @@ func TestJobRunsInCallersDirectory(t *testing.T) {
 // by a priority that rises while they wait.
 func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
-		// With the setting aging = enqueue, a job ages by one step for each job that is enqueued after it. The
-		// job of priority 7 is the last one, so it has not aged.
+		// With aging = enqueue, a job gains one point for each job that is enqueued after it. The job of priority 7
+		// is the last one, so it has gained none.
 		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
 		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {
@@ -256,8 +255,8 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	}
 }
 
-// A change of the scheduling order also applies to jobs that already wait, whether the service is running or
-// stopped at the time of the change. `queuectl status` reports the change until all jobs are ranked again.
+// A change of the scheduling order also applies to waiting jobs, whether the service is running or stopped when
+// the setting changes. `queuectl status` reports the change until all jobs have new ranks.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -272,7 +271,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	if !strings.Contains(q.MustCLI("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
-	q.Kill() // kill the service while it ranks the jobs again
+	q.Kill() // kill the service while it computes the new ranks
 	q.Start("--workers", "0")
 	q.MustCLI("config", "set", "scheduling", "priority")
 	q.WaitUntil("all are ranked", 60*time.Second,
@@ -286,7 +285,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 }
 
 // If a user forgets the -- before a program with flags, the error shows the complete corrected command line. It
-// does not suggest a flag with a similar name.
+// does not suggest a similar flag.
 func TestForgottenDashesAreExplained(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	for line, want := range map[string]string{

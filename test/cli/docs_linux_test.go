@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Every example on every documentation page prints what the page shows. The examples run in the
-// order of the page, in a new home directory.
+// Every example in the documentation prints what its page shows. The examples of a page run in their order,
+// in a new home directory.
 func TestExamplesOfThePages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -62,7 +62,7 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// These expressions match a link of a page and its text, a heading of a page, and the name of a test.
+// These expressions match a link in a page with its text, a heading of a page, and the name of a test.
 var (
 	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
 	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
@@ -143,7 +143,7 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	return names
 }
 
-// docsHome is an initially empty home directory in which the examples of a page run.
+// docsHome is a new home directory in which the examples of one page run.
 type docsHome struct {
 	*testing.T
 	dir string
@@ -190,8 +190,7 @@ func (h *docsHome) run(line string) string {
 	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
 		"USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// The output goes to a file. If the line starts a service, a pipe would stay open until that
-	// service ends.
+	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
 	outputFile, err := os.CreateTemp(h.dir, "seen-*")
 	if err != nil {
 		h.Fatal(err)
@@ -259,8 +258,7 @@ func checkMakeTargets(t *testing.T, block string) {
 	}
 }
 
-// netcat sends standard input to the Unix socket that its last argument names and prints the
-// reply, like nc -N -U.
+// netcat sends its standard input to the Unix socket in its last argument and prints the reply, like nc -N -U.
 func netcat() int {
 	c, err := net.Dial("unix", os.Args[len(os.Args)-1])
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// corrupt executes an SQL statement on the database without the knowledge of the service.
+// corrupt executes an SQL statement on the database, as another program could do.
 func corrupt(q *testrig.Queue, statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
@@ -27,7 +27,7 @@ func corrupt(q *testrig.Queue, statement string) {
 	}
 }
 
-// repair follows the advice of `queuectl doctor` about inconsistent rows.
+// repair does what `queuectl doctor` advises if rows contradict each other.
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")
@@ -143,8 +143,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	}
 }
 
-// `queuectl doctor` finds the faults that the test puts into a running queue and says how to fix them. The
-// advice works.
+// `queuectl doctor` finds faults that the test puts into a running queue. Its advice on how to fix them works.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If queuectl prints a text of a job within other text, it escapes invisible characters, on a terminal and in a
-// pipe. In a pipe it also escapes colours, so that no character is lost. `queuectl logs` prints the output of a
-// job unchanged.
+// If queuectl prints a job's command or another text of the job inside its own output, it escapes invisible
+// characters. In a pipe, it also escapes colours, so that no character is lost. `queuectl logs` prints the
+// output of a job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After Ctrl-C, `queuectl run` and `queuectl wait` leave the job running and say how to follow it again. A
-// second Ctrl-C cancels the job. With --cancel-on-exit, the first Ctrl-C cancels the job. In all cases both
-// commands exit with 130.
+// After the first Ctrl-C, `queuectl run` and `queuectl wait` leave the job running and say how to
+// follow it again. A second Ctrl-C cancels the job, and so does the first one with --cancel-on-exit.
+// The exit code is always 130.
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -45,15 +45,15 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.MustCLI("cancel", "job0", "job3")
 }
 
-// publicPathVariable sets PATH to directories that every user may search. With other directories in PATH, a missing
-// program could be reported as inaccessible.
+// publicPathVariable sets PATH to directories that every user may search. With another PATH, a missing program
+// could be reported as inaccessible.
 const publicPathVariable = "PATH=/usr/bin:/bin"
 
-// killedExitCode is the exit code of a job that was killed. killedText is the text that `queuectl run` prints
-// about it.
+// killedExitCode is the exit code of a job that was killed, and killedText is a part of what
+// `queuectl run` prints about it.
 const killedExitCode, killedText = 137, "signal 9"
 
-// platformJobEnds lists ways to end that are possible only on Linux.
+// platformJobEnds lists ways in which jobs can end only on Linux.
 var platformJobEnds = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},

@@ -16,19 +16,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// follower is a process of the program that follows a running job, with its stderr and stdout.
+// follower is a queuectl process that follows a running job.
 type follower struct {
 	*exec.Cmd
 	stderr, stdout testrig.LockedBuffer
 }
 
-// follow starts a job that does not end by itself, and a command (run or wait) that follows the job.
+// follow starts a job that does not end by itself, and a run or wait command that follows the job.
 func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		// When `queuectl wait` has reported the end of this quick job, it is certainly waiting for the other job.
+		// Wait for this quick job as well. When `queuectl wait` has reported its end, the command is
+		// waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
 		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
@@ -48,7 +49,7 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	return f
 }
 
-// waitExit checks the exit code of the command and returns what it printed.
+// waitExit waits for the command to end, checks its exit code, and returns what it printed.
 func (f *follower) waitExit(t *testing.T, exitCode int) string {
 	t.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
@@ -88,7 +89,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
 					if q.Cmd != nil {
-						q.Stop() // do not kill the service: it may be starting a runner, which would remain
+						q.Stop() // do not kill the service: it may be starting a runner
 					}
 				})
 			}
@@ -119,15 +120,14 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// If a job is removed and a new job gets its id, a client that follows the removed job does not continue with
-// the new job.
+// If a followed job is removed and a new job gets its id, the client does not follow the new job.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w, slow := q.Dial(), q.Dial()
 	w.Enqueue(testrig.Fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.WaitRunning("job")
 	slow.SendLine(testrig.RequestLine("logs", `{"id":"job","follow":true}`))
-	// The slow client reads only the first message, so the service cannot send it the rest of the output yet.
+	// The slow client reads only the first message, so the service cannot send it the whole output yet.
 	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
 		t.Fatalf("the first message for the slow client: %+v, %v", a, err)
 	}
@@ -147,8 +147,8 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// If `queuectl wait` gets several jobs, its exit code is that of the first job in the arguments that did not
-// complete. With --any, it returns when the first job ends. After its timeout, its exit code is that of a
+// If `queuectl wait` waits for several jobs, its exit code is that of the first job in its arguments that did
+// not complete. With --any, it returns when one job ends. After its timeout, it exits with the code for a
 // timeout, even if some jobs have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -190,8 +190,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// If no job matches the selection, `queuectl wait` succeeds. A selected job that has already ended affects the
-// exit code as in `queuectl wait ID`.
+// If `queuectl wait` waits for all jobs that match a selection, it succeeds if no job matches. The result of a
+// matching job that has already ended counts too.
 func TestWaitForASelection(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.MustCLI("whoami", "--json"))
@@ -241,7 +241,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.Dir) + " -- no-such-program", "", "cannot start no-such-program: "},
 	}
-	if runtime.GOOS != "windows" { // credentials come from systemd, which does not exist on Windows
+	if runtime.GOOS != "windows" { // credentials come from systemd
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
@@ -302,9 +302,8 @@ type jobEnd struct {
 	stderr   string // text that `queuectl run` prints to stderr, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its own exit code. `queuectl run` and `queuectl wait` exit with that code,
-// even if they start to wait after the end of the job. Invalid arguments give exit code 125; see
-// script/run.txtar.
+// Each way in which a job can end has an exit code. `queuectl run` and `queuectl wait` exit with that code,
+// even if they begin to wait after the job has ended. Invalid arguments give 125; see script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
@@ -356,8 +355,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, it is split
-// into shell words. Otherwise, the whole line is the command of the job.
+// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, its words
+// are the arguments. Otherwise, line is the job's command.
 func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	if !strings.HasPrefix(line, "-") {
 		line = "'" + line + "'"

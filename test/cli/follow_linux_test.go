@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// `queuectl logs -f` can follow only a limited number of jobs at the same time. If more jobs of the queue are
-// running, it prints the output of the remaining jobs when they end.
+// `queuectl logs -f` follows a limited number of jobs at the same time. It prints the output of further
+// running jobs when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "40")
 	w := q.Dial()
@@ -34,7 +34,7 @@ func TestFollowAFullQueue(t *testing.T) {
 			printed[p.ID] += p.Text
 		}
 	}
-	until("long29", "up\n") // the command follows the first jobs of the list, which begins with the newest job
+	until("long29", "up\n") // the list of followed jobs begins with the newest job
 	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.WriteFile("go", "")

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runTyping runs the program on a terminal, waits until the program has printed a prompt, and types an input.
+// runTyping runs queuectl on a terminal, waits until it has printed the prompt, and types the input.
 func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
 	q.Helper()
 	return runTypingCommand(q, q.Command(args...), prompt, input)
@@ -179,8 +179,8 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 }
 
-// A relative --cwd is relative to the current directory of the caller. If that directory was deleted, the error
-// says how to proceed.
+// A relative --cwd is relative to the current directory of the client. If that directory was deleted, the
+// error says how to proceed.
 func TestRelativeDirIsTheCallers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if err := os.MkdirAll(q.Dir+"/here/below", 0o700); err != nil {

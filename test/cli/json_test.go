@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// jsonCommands lists the commands that the test runs for each verb. The list is nil if other tests cover the
-// verb or if its output is not one JSON value. A command is split into arguments at spaces. The character ~
-// means a space within an argument.
+// jsonCommands lists, for each verb, the commands that the test runs. The list is nil if other tests
+// cover the verb or if the verb does not print one JSON value. Spaces separate the arguments; ~ is a
+// space within an argument.
 var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
 		`enqueue [{"command":"true"},{"command":"true"}]`},
@@ -35,7 +35,7 @@ var jsonCommands = map[string][]string{
 	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"},
 	"events": {"events", "events --since 3"},
 	"dlq":    {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
-	// The verb "progress" is not tested here, because it works only inside a job.
+	// "progress" is not tested here, because it works only inside a job.
 	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu",
 		"queue rm gpu"}, "progress": nil,
 	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly",
@@ -63,7 +63,7 @@ var jsonCommands = map[string][]string{
 }
 
 // Every command prints one value with --json and one value per line with --jsonl. A job has the same members in
-// the output of every command. Every command uses the same member for the result of a dry run.
+// all outputs. The result of a dry run is always in the same member.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -71,7 +71,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 	if len(verbs) < 30 {
 		t.Fatalf("the program lists only %d verbs", len(verbs))
 	}
-	jobKeys := map[string]string{} // members of the jobs in the output, by command
+	jobKeys := map[string]string{} // names of the members of a job in the output, by command
 	for _, jsonl := range []bool{false, true} {
 		q.MustCLI("enqueue", "--file", q.WriteFile("jobs",
 			`[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
@@ -142,8 +142,8 @@ func jsonValues(text string) (values []any, ok bool) {
 	}
 }
 
-// recordJobMembers finds the jobs in v, the output of a command. It stores the names of their members by command,
-// and requires that all jobs have the same members. It skips the members that only some jobs have.
+// recordJobMembers finds jobs in v, the output of a command, and stores the names of their members by command.
+// All jobs must have the same members. It ignores members that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, memberNames map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the locale is not UTF-8, queuectl prints only ASCII. The texts of the test's jobs are ASCII,
-// so any other character comes from queuectl.
+// If the locale is not UTF-8, queuectl prints only ASCII. The jobs of this test contain only ASCII, so any
+// other character comes from queuectl itself.
 func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")

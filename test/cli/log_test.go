@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The log has a line for each important event, with the job, the attempt and the user who requested it. A
-// change of log_level takes effect immediately. No line contains a text that may be secret, whatever the level.
+// The log has a line for each important event, with the job, the attempt and the user who caused it. A change
+// of log_level takes effect immediately. At no level does a line contain a text that may be secret.
 func TestServiceLog(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -64,7 +64,7 @@ func TestServiceLog(t *testing.T) {
 		t.Errorf("log lines about dead and lost jobs: %v", dead)
 	}
 	q.MustCLI("config", "set", "log_level", "info")
-	q.MustCLI("enqueue", "--id", "last", "sleep 3") // the job still runs when the test requests the stop
+	q.MustCLI("enqueue", "--id", "last", "sleep 3") // the job still runs when the service stops
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
 	q.Stop()
 	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +

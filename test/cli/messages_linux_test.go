@@ -59,8 +59,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.WriteFile("go", "")
 }
 
-// A service may run without a registration with the operating system. For such a service, `queuectl service
-// restart` keeps the number of workers and the settings file.
+// If a service is not registered with the operating system, `queuectl service restart` keeps the number of its
+// workers and its settings file.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -76,8 +76,8 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	}
 }
 
-// In a private run (`queuectl run --private`, which uses its own queue), a job may depend on jobs that precede
-// it in the file.
+// In a private run (`queuectl run --private`, which uses a separate queue), a job may depend on jobs
+// that precede it in the file.
 func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// In the foreground, `queuectl worker start` adds workers until Ctrl-C. Then it waits for their jobs and removes
-// the workers.
+// In the foreground, `queuectl worker start` adds workers until the user presses Ctrl-C. Then it waits for the
+// jobs of these workers and removes the workers.
 func TestForegroundWorkers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -67,7 +67,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 	timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	// The job keeps printing, but the test reads only the first bytes.
+	// Read only the first bytes, although the job keeps printing.
 	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 }
 
-// `queuectl run` prints all output of a job immediately, even if the output is larger than the service would
-// store for other jobs. If the output exceeds the limit of this command, the command reports that.
+// `queuectl run` prints all output of a job immediately, even if other commands would not store all of it. If
+// the output exceeds --output-limit, the command reports that.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The sequence numbers of events have no gaps, also across restarts and kills. Clients can read the events again
-// from any number on. A client that follows the events gets each event once, even if it reconnects.
+// The numbers of events have no gaps, even across restarts and kills. Clients can read events again, starting
+// with any number. A client that follows events gets each event once, even if it reconnects.
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() testrig.Event, stop func()) {
@@ -106,7 +106,7 @@ func TestDrain(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	for range 8 {
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service prefetches
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service claims ahead
 	}
 	gate := q.Path("gate")
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
@@ -152,8 +152,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// While a drain request waits until no job runs, another client can also request a drain. If `queuectl drain
-// --off` ends the drain, the waiting request fails.
+// Several clients can request a drain and wait until no job runs. If `queuectl drain --off` ends the drain,
+// requests that still wait fail.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -252,8 +252,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	}
 }
 
-// Users can remove ended jobs by a command, oldest first, and a retention setting removes them automatically.
-// Jobs that have not ended are kept, and dead jobs are kept too.
+// A command removes ended jobs, oldest first, and a retention setting does so automatically.
+// Unfinished and dead jobs are kept.
 func TestCleanupAndRetention(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

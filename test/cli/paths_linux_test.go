@@ -85,8 +85,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	}
 }
 
-// runInDir runs the program in the queue's directory. If the test runs as root, the program runs as another
-// user.
+// runInDir runs queuectl in the queue's directory. If the test runs as root, queuectl runs as another user.
 func runInDir(q *testrig.Queue, line string) testrig.Result {
 	q.Helper()
 	cmd := commandWithVariable(q, "", strings.Fields(line)...)
@@ -96,8 +95,8 @@ func runInDir(q *testrig.Queue, line string) testrig.Result {
 	return testrig.RunCommand(q, cmd)
 }
 
-// commandWithVariable returns a command that runs the program without --dir, in the queue's directory and
-// with one additional variable.
+// commandWithVariable returns a queuectl command without --dir. It runs in the queue's directory and with one
+// additional environment variable.
 func commandWithVariable(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, args...)
 	cmd.Dir = q.Dir

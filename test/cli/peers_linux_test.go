@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// peerTool is a tool that runs a file of commands, four at a time. If it is killed, a second call continues the
-// work.
+// peerTool is a tool that runs the commands in a file, four at a time. If it is killed, the same
+// call continues the work.
 type peerTool struct {
 	name  string
 	args  []string
 	stdin string // file for its stdin; "" for none
 }
 
-// peerTools returns the compared tools, with the flags that continue an interrupted run.
+// peerTools returns the tools to be compared, with flags that make a repeated call continue the work.
 func peerTools(p *testrig.PrivateRun) []peerTool {
 	return []peerTool{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
@@ -51,9 +51,9 @@ func (w peerTool) command(p *testrig.PrivateRun) *exec.Cmd {
 }
 
 // This test compares a private run with xargs and GNU parallel. It kills each tool with all its processes
-// halfway and then calls the tool again. It measures the time and counts the commands that are lost or
-// repeated. A private run loses no command and repeats only commands that were running at the kill.
-// QUEUECTL_PEERS sets the number of commands.
+// halfway and then starts it again. It measures the time and counts lost and repeated commands. A private
+// run must lose no command, and repeat only commands that were running when it was killed. QUEUECTL_PEERS
+// sets the number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	skip.UnlessProgram(t, "parallel", "needs GNU parallel; "+

@@ -75,8 +75,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a private run that is still waiting for its job list. If the stdout of a private run is closed,
-// the run ends with an exit code other than 0.
+// Ctrl-C ends a private run that is still reading its job list. If the stdout of a private run
+// is closed, the run fails.
 func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -145,8 +145,8 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	}
 }
 
-// If another user owns the directory of a private run, commands do not read the directory, because its content
-// may be an attack.
+// Commands do not read the directory of a private run if another user owns it, because that user may have
+// put harmful files there.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
 	p := testrig.NewPrivate(t)

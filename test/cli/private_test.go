@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killAll kills all processes of a private run with SIGKILL. It recognises them by the directory of
-// the run, which is in their arguments or environment.
+// killAll kills all processes of a private run with SIGKILL. It finds them by the run's directory, which is in
+// their arguments or environment.
 func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -39,8 +39,8 @@ func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	}
 }
 
-// countRuns returns how often each job has run, by its number, and the total. Each run appends the job's number to
-// a file.
+// countRuns returns how often each job has run, by the job's number, and the total. Each run has appended
+// the job's number to a file.
 func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
@@ -68,9 +68,9 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	}
 }
 
-// The test kills a private run of many jobs ten times, with all its processes, and continues the run with the
-// same command. Each job runs. Once an event has reported that a job is completed, the job does not run again.
-// If a line of the list was changed, the next call fails with the number of the line and starts no job.
+// A private run of many jobs is killed ten times, with all its processes, and continued with the same command.
+// Each job runs, and no job runs again after an event has reported it as completed. If a line of the list was
+// changed, the next call fails, names the line and starts no job.
 func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
-	runsWhenReported := map[string]int{} // how often each job had run when an event reported its completion
+	runsWhenReported := map[string]int{} // how often each job had run when its completion was reported
 	for n := range kills {
 		cmd := p.Command("", args...)
 		if err := testrig.StartCommand(cmd); err != nil {
@@ -214,9 +214,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands that only read use its files and change none
-// of them, even if all processes of the run were killed. Commands that would change the queue are refused.
-// While a service runs there, all commands ask the service.
+// If no service runs in the directory of a private run, commands that only read use the files of the run and
+// change none of them, even after a kill of the whole run. Commands that would change the queue are refused. If
+// a service runs there, all commands ask the service.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -455,7 +455,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 }
 
-// If queuectl itself fails in a private run, its exit code is 125. Failed jobs give other exit codes.
+// If queuectl itself fails in a private run, its exit code is 125, which differs from those for failed jobs.
 func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -471,7 +471,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// If no job runs for a second, a private run reports once why the jobs are waiting, as `queuectl run` does.
+// If no job has run for a second, a private run reports once why its jobs are waiting.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

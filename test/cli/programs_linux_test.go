@@ -9,9 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The client starts quickly: few of its packages have an initializer, and it contains none of the service's
-// packages. When this was measured, all initializers together took 0.4 ms of CPU time, mostly in the Go
-// runtime.
+// The client starts quickly: few of its packages have initializers, and it contains none of the service's
+// packages. All initializers together took 0.4 ms of CPU time when measured, mostly in the Go runtime.
 func TestClientHasLittleToInitialize(t *testing.T) {
 	const maxInits, early = 46, 8
 	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, testrig.BuiltProgram(t, ""), "version")

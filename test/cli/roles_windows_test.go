@@ -1,4 +1,4 @@
 package cli
 
-// roles is empty, because these tests start no helper processes on Windows.
+// roles is empty on Windows, because these tests start no helper processes there.
 var roles map[string]func() int

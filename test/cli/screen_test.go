@@ -25,7 +25,7 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
-	// Enqueue these jobs after the first job has started. Otherwise they could start before it.
+	// Enqueue these jobs only now, because they could otherwise start before the first job.
 	low := w.Enqueue(testrig.Fields{"command": "true", "priority": 1})
 	high := w.Enqueue(testrig.Fields{"command": "true", "priority": 9})
 	w.MustCall("screen", testrig.Fields{"rows": 5}, &s)

@@ -21,20 +21,20 @@ import (
 //go:embed script/*.txtar
 var scripts embed.FS
 
-// For each command line in a script, the program prints exactly the output in the script: every byte on both
-// streams, and the exit code. The scripts are in the directory script/. Each script starts with an empty home
-// directory and its own service, and must leave no process behind.
+// For each command line in a script, the program must give exactly the stdout, stderr and exit code that the
+// script shows. The scripts are in the directory script/. Each script starts with an empty home directory and
+// its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
 	bin := testrig.BuiltProgram(t, "")
 	dir := "script"
-	if !*testrig.Update { // without -update, use the copies in the test binary: the sources may be missing
+	if !*testrig.Update { // the copies in the test binary always exist, the sources may be missing
 		dir = t.TempDir()
 		if err := os.CopyFS(dir, scripts); err != nil {
 			t.Fatal(err)
 		}
 		dir = filepath.Join(dir, "script")
 	}
-	root, err := os.MkdirTemp("", "qs") // a short name, because the length of a socket's path is limited
+	root, err := os.MkdirTemp("", "qs") // a short name: a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session executes the lines of a file that begin with "$ ", and prints the file with their present output.
-// With -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
+// session executes the lines of a file that begin with "$ ", and prints the file with the actual output. With
+// -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
 //
 //	$ queuectl show 2
 //	! queuectl: there is no job "2"
@@ -125,8 +125,8 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalizeLines returns a text with placeholders for times, ids and similar parts, and with prefix before each
-// line.
+// normalizeLines replaces times, ids and similar parts of a text by placeholders, and puts
+// prefix before each line.
 func normalizeLines(s *testrig.Shell, prefix, text string) string {
 	if text == "" {
 		return ""
@@ -167,7 +167,7 @@ func replacementsFor(s *testrig.Shell) (replacements []testrig.Replacement) {
 		{`retrying now +`, "retrying in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
-		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // Windows prints the shell, because it differs from the default; remove that line
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // Windows prints this line, because the shell differs from the default
 		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},

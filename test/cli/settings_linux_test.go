@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 
 // A service refuses to start if other users can write to its directory or read its database. The error contains
 // the command that fixes the file mode. If another user owns the directory or the database, the error does not
-// advise chown, because that user may have planted the files.
+// advise chown, because that user may have put harmful files there.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Stop()
@@ -75,16 +75,16 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	q.Start("--workers", "0")
 }
 
-// unusableSettings lists settings with which a service cannot start, and a part of the expected error for each.
+// unusableSettings lists settings with which a service cannot start, with a part of the expected error.
 var unusableSettings = []struct{ key, value, wantText string }{
 	{"run_as", "submitter", noRunnersError()},
 	{"run_as", "fixed:nosuchuser", noRunnersError()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. As root, the
-// service would start runners itself, but the accounts for that do not exist on the test machine. As another
-// user, the service needs runners that root starts.
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If root runs
+// the test, accounts are missing that the service needs to start runners. Otherwise, the service needs
+// runners that root starts.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"

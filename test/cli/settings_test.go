@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The sources of a setting's value are, highest precedence first: a flag, an environment variable, a value
-// stored by "config set", the settings file, the default. `queuectl config list` names the source. The aliases of
-// a setting also work.
+// A setting's value comes from the first of these sources that has one: a flag, an environment variable,
+// "config set", the settings file, the default. `queuectl config list` names the source. A setting can also
+// be named by its aliases.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -95,8 +95,8 @@ func TestLiveSettings(t *testing.T) {
 		t.Errorf("the newer job: %s", got)
 	}
 	q.MustCLI("config", "set", "workers", "2")
-	// backoff_base is not stored with the job. The service reads the current value at each failure,
-	// so the retries of both jobs are fast.
+	// backoff_base is not stored with the job. The service uses its current value at each failure, so
+	// both jobs are retried soon.
 	if j := w.WaitEnded(old); j.Attempts != 4 {
 		t.Errorf("the older job: %+v, want 4 attempts", j)
 	}
@@ -205,8 +205,8 @@ func TestKeepJobs(t *testing.T) {
 }
 
 // `queuectl config set` rejects values with which the service could not start again, because only a running
-// service can remove them. While an environment variable overrides the stored value, the command accepts such a
-// value. If the service later starts without the variable, its error says how to remove the value.
+// service can remove them. If an environment variable overrides the stored value, such a value is accepted. If
+// the service later starts without the variable, its error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -221,7 +221,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Stop()
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.MustCLI("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
+	q.MustCLI("config", "set", "run_as", "submitter") // accepted, because the variable overrides this value
 	q.Stop()
 	q.Env = nil
 	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||

@@ -18,18 +18,18 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// terminalControls is output that would control a terminal. It starts with a colour, which may be shown. Then
-// it clears the screen, sets the window title, fills the clipboard, clears the screen with a one-byte control,
-// reverses the writing direction, and moves the cursor back. On a terminal, the program prints escapedControls
-// instead.
+// terminalControls is output that would control a terminal. It starts with a colour, which is permitted. The
+// other sequences clear the screen, set the window title, fill the clipboard, clear the screen with a
+// one-byte control, reverse the writing direction, and move the cursor back. escapedControls is how queuectl
+// prints it on a terminal.
 const (
 	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	escapedControls  = "\x1b[31mred\x1b[0m " +
 		`A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
 )
 
-// enqueueControlJobs enqueues two jobs that fail. The first job has terminalControls in its command and labels,
-// and prints them on both streams. The second job has them in its directory, and therefore in its error.
+// enqueueControlJobs enqueues two jobs that fail. The first one has terminalControls in its command and labels,
+// and prints them to stdout and stderr. The second one has them in its directory, and so in its error.
 func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (printingID, badDirID string) {
 	t.Helper()
 	// The bytes after terminalControls cannot be part of JSON.
@@ -47,7 +47,7 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (printi
 }
 
 // withEscapedReturn escapes the carriage return of terminalControls in text, unless args is a command that
-// prints output unchanged. Only `queuectl run`, and `queuectl logs` without --timestamps, do that.
+// prints carriage returns unchanged: `queuectl run`, or `queuectl logs` without --timestamps.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -73,7 +73,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // `queuectl list` quotes the arguments, so the colour has no effect
+		{[]string{"list"}, 0, 1, 1}, // `queuectl list` quotes the arguments, and so escapes the colour
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -131,8 +131,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// If stdout or stderr does not go to a terminal, the output on it is unchanged, even if the other stream goes
-// to a terminal. JSON is the same on a terminal.
+// Output that does not go to a terminal is unchanged, even if the other one of stdout and stderr goes to a
+// terminal. JSON is the same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, _ := enqueueControlJobs(t, q, q.Dial())
@@ -177,8 +177,8 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 	}
 }
 
-// On a terminal, commands reply with sentences. In a pipe, and with -q also on a terminal, they
-// print only the values that another program needs.
+// On a terminal, commands reply with sentences. In a pipe or with -q, they print only the values
+// that another program needs.
 func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, c := range []struct {
@@ -218,8 +218,7 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 			}
 		}
 	}
-	// If stdout and stderr are the same terminal, the program prints only the sentence, which
-	// contains the id.
+	// If stdout and stderr are the same terminal, queuectl prints only the sentence, because it contains the id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
 		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
 		if r := q.RunOnScreen(strings.Fields(c[0])...); r.Code != 0 || r.Stdout != c[1] {
@@ -245,8 +244,8 @@ func TestLogsPassCarriageReturns(t *testing.T) {
 	}
 }
 
-// Colours that a job prints appear only in its output. In overviews, tables and reasons, colours show states. A
-// pipe gets no colours.
+// The colours of a job appear only in its output. In overviews, tables and reasons, colours show the states of
+// jobs. A pipe gets no colours.
 func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -374,7 +373,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// No command reports a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
+// A closed stdout is not an error for any command. It ends commands that follow jobs or events.
 func TestClosedPipeIsNotAnError(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -409,7 +408,8 @@ func TestClosedPipeIsNotAnError(t *testing.T) {
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
 }
 
-// Table cells omit the colours in a job's command, so that a cut cell contains no part of a control sequence.
+// Table cells do not contain the colours in a job's command, because a cut cell could end
+// inside a control sequence.
 func TestTableCellsContainNoColours(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -427,8 +427,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, `queuectl enqueue` prints how many attempts a job has. For a job that will not run, it omits
-// that number.
+// On a terminal, `queuectl enqueue` prints how many attempts a job has, but not for a job that will not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "parent", "true")

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// pane is a shell in tmux, a terminal emulator. Tests can type in the pane and resize it.
+// pane is a shell in tmux, a terminal emulator. Tests can type in it and resize it.
 type pane struct {
 	*testrig.Queue
 	socket string
@@ -35,7 +35,7 @@ func newPane(q *testrig.Queue, columns, rows int) *pane {
 	return p
 }
 
-// tmux runs a command of tmux on the pane's private tmux server and returns its output.
+// tmux runs a tmux command for the pane and returns its output. Each pane has a private tmux server.
 func (p *pane) tmux(args ...string) string {
 	p.Helper()
 	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
@@ -63,7 +63,8 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until isExpected returns true for the lines that the pane shows. Errors contain the condition.
+// waitScreen waits until isExpected returns true for the lines that the pane shows.
+// condition describes it in errors.
 func (p *pane) waitScreen(condition string, isExpected func(lines []string) bool) {
 	p.Helper()
 	var lastLines []string
@@ -94,8 +95,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q.MustCLI("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.MustCLI("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.WriteFile("lines", "sleep 600\n")
-	// The script replaces itself with sleep. A shell that waits for sleep could miss a Ctrl-C that arrives while
-	// it starts sleep.
+	// The script replaces itself with sleep, because a shell that starts sleep could miss a Ctrl-C.
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.Path("editor"), 0o700)
 	p := newPane(q, 80, 24)
@@ -227,7 +227,7 @@ func barLines(lines []string) (bars []string) {
 }
 
 // The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. It
-// shows when failed jobs will be retried. At the end, the summary replaces the bar and names the failed jobs.
+// says when failed jobs will be retried. At the end, a summary replaces it and names the failed jobs.
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
@@ -278,8 +278,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 //go:embed testdata/screens.txt
 var wantScreens string
 
-// timeReplacements replaces times, and spaces whose number depends on times, so that each run of the test gives
-// the same text.
+// timeReplacements replaces times, and the spaces that align them, so that each run of the
+// test gives the same text.
 var timeReplacements = []struct{ pattern, replacement string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"},
 	{`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
@@ -293,9 +293,9 @@ func hideTimes(text string) string {
 	return text
 }
 
-// The overview that queuectl prints without a command, and the lists with --watch, fit in windows of three
-// sizes. They are redrawn when the size changes. The expected text is in screens.txt, which the flag -update
-// writes.
+// queuectl without a command prints an overview. The overview and the lists with --watch fit in
+// windows of three sizes and are redrawn when the size changes. The expected text is in screens.txt,
+// which the flag -update writes.
 func TestScreensInATerminal(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -306,7 +306,7 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each command is so short that it is not cut even if the column of times is wide.
+	// Keep each command so short that it is not cut even if the column of times is wide.
 	enqueue := func(id, command string, flags ...string) {
 		q.MustCLI(append([]string{"enqueue", "--cwd", q.Dir, "--id", id, command}, flags...)...)
 	}
@@ -346,15 +346,14 @@ func TestScreensInATerminal(t *testing.T) {
 					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
 				})
 			}
-			// The displayed run time of the job must change, which shows that the list is still
-			// updated at the new size.
+			// The displayed run time of the job must change: the list is still updated after the change of the size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
 				p.waitScreen(what+" keeps updating", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
-			// In 40 columns, the widths of the times determine which columns are shown. Therefore compare only
-			// the first word of each line.
+			// In 40 columns, the widths of the times determine which columns fit. So compare only the
+			// first word of each line.
 			if size[0] == 40 && words == "list --watch" {
 				for i, l := range lines {
 					if lines[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {

@@ -28,7 +28,7 @@ func topQueue(t *testing.T) *testrig.Queue {
 	return q
 }
 
-// pressKeys presses keys. The names of the keys are those of tmux.
+// pressKeys presses keys, given by their names in tmux.
 func (p *pane) pressKeys(keys ...string) {
 	p.Helper()
 	p.tmux(append([]string{"send-keys"}, keys...)...)
@@ -218,15 +218,15 @@ func TestSizesOfTop(t *testing.T) {
 	})
 }
 
-// If the service is gone, `queuectl top` reports since when, and keeps showing the last data. When the service
-// is back, top continues, and it shows new output of the selected job.
+// While the service is gone, `queuectl top` keeps showing the last data and reports since when it gets no
+// reply. Once the service is back, top continues and shows new output of the selected job.
 func TestTopOutlivesTheService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")
 	p.waitText("compiling")
-	// Repeat the test, because top must also reconnect after a second crash.
+	// Do this twice, because top must also reconnect after a second crash.
 	for range 2 {
 		q.Kill()
 		p.waitText("no answer since ")
@@ -259,8 +259,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However `queuectl top` ends, it restores the modes, the cursor and the main screen of the terminal. It also
-// restores them when it is suspended and when it starts an editor.
+// However `queuectl top` ends, it restores the terminal's modes, cursor and main screen. It does so too when it
+// is suspended and when it starts an editor.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
@@ -310,8 +310,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		c.end()
 		same(c.name)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.ReadFile("editor.pid"))); err == nil {
-			// The editor keeps running after the end of the top process that started it, but cannot use the
-			// terminal. So kill it.
+			// The editor keeps running after the top process that started it has ended, but it cannot use the
+			// terminal. So kill the editor.
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -319,7 +319,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	front()
 	p.pressKeys("2", "e")
 	p.waitText("editing")
-	p.pressKeys("C-c") // the editor receives this Ctrl-C, not top
+	p.pressKeys("C-c") // the editor receives this Ctrl-C
 	p.waitText("editor ./editor: signal: interrupt; nothing was changed")
 	p.pressKeys("1")
 	p.waitText("▶ build")
@@ -360,8 +360,8 @@ func TestJobsCannotControlTop(t *testing.T) {
 	}
 }
 
-// If a terminal reports an impossible size, `queuectl top` still draws, and the key q ends it. The memory of top
-// does not grow with the reported size. When the terminal reports a usual size, top uses all of it.
+// If a terminal reports an impossible size, `queuectl top` still draws, ends on the key q, and does not use
+// more memory. When the terminal reports a usual size, top uses all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -371,7 +371,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.Resize(t, 24, 80)
 		s.WaitText("▶ build")
 		s.WaitTextAfter(drawn, "q quit")
-		// Measure before top ends. For an ended process, the kernel also counts the memory of the test.
+		// Measure before top ends: afterwards, the kernel adds the memory of the test.
 		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)
@@ -381,7 +381,8 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	}
 }
 
-// Without a terminal, or on a terminal that can only print lines, `queuectl top` names another command to use.
+// Without a terminal, or on one that can only print lines, the error of `queuectl top`
+// names another command to use.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

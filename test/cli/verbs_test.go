@@ -36,12 +36,12 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 }
 
-// Commands such as hold, rm and edit also work on reserved jobs. Such a job was already sent to a busy runner
-// but has not started.
+// Commands such as hold, rm and edit also work on a reserved job, which was already sent to a busy
+// runner but has not started.
 func TestVerbsReachReservedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
-	for range 8 { // after short jobs, the service sends jobs to the runner in blocks
+	for range 8 { // after short jobs, the service sends jobs to the runner in advance
 		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
 	}
 	for range 5 {
@@ -163,7 +163,7 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// A job whose delay is removed is due immediately, even if the edit changes nothing else.
+// If an edit removes the delay of a job, the job is due immediately, even if the edit changes nothing else.
 func TestEditRemovesTheDelay(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
@@ -173,8 +173,8 @@ func TestEditRemovesTheDelay(t *testing.T) {
 	}
 }
 
-// A command with a selector processes exactly the selected jobs, in several steps. A dry run counts the same
-// jobs and changes nothing.
+// A command with a selector changes exactly the selected jobs, even if it needs several requests. A dry run
+// counts the same jobs and changes nothing.
 func TestSelectors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

@@ -8,8 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// On a terminal, `queuectl wait` reports after one second why no job is running, as `queuectl run` and `queuectl
-// attach` do.
+// On a terminal, `queuectl wait` says after one second why no job is running.
 func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "paused", "sleep 600")

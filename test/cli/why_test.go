@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// `queuectl why` prints each reason that keeps a job from running. For each reason it prints when the reason
-// ends, if that is known, and what the user can do about it.
+// `queuectl why` prints each reason that keeps a job from running, what the user can do about it, and, if
+// known, when the reason ends.
 func TestWhyNamesEachReason(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	type reason struct {
@@ -84,7 +84,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.MustCLI("retry", "dead")
-	q.MustCLI("wait", "after") // the retry of a job also retries its dependants, such as "after"
+	q.MustCLI("wait", "after") // the retry of a job also retries its dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
@@ -121,7 +121,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 }
 
 // If several reasons keep a job from running, `queuectl list` prints the first one that `queuectl why` prints.
-// This holds for every kind of reason, in JSON and in text.
+// This holds for every kind of reason, in text and in JSON.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

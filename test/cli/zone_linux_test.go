@@ -17,8 +17,8 @@ func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
 	return testrig.RunCommand(q, cmd)
 }
 
-// The program reads and prints times in the zone of the variable TZ, in every form that POSIX defines for TZ.
-// An unknown zone is an error: the program must not use UTC instead.
+// Times are read and printed in the zone of the environment variable TZ, in every form that POSIX defines for
+// TZ. An unknown zone is an error and does not mean UTC.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
@@ -65,9 +65,9 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
-// If all times of a table column have the same zone, the heading of the column contains the zone. Otherwise
-// each time is printed with its zone, which distinguishes the two times of a repeated hour. Outside tables,
-// each time is printed with its zone.
+// If all times of a table column have the same zone, only the heading of the column contains the zone.
+// Otherwise, each time is printed with its zone, so that the two times of a repeated hour differ. Outside
+// tables, each time is printed with its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
@@ -126,7 +126,7 @@ func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	}
 }
 
-// A schedule uses the zone of the caller's TZ, in any form of TZ, if the caller names no other zone.
+// A schedule that names no zone uses the zone in its creator's variable TZ, in any form of TZ.
 func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, flag, want string }{

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// newNode returns one of several services (nodes) that share a queue. Each has its own state directory.
+// newNode returns a node: one of several services that share a queue. Each node has a separate state directory.
 func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
 	q := testrig.NewQueue(t, "")
 	q.Store = p.URL("postgres")
@@ -68,8 +68,8 @@ func nodeOf(q *testrig.Queue, id string) string {
 	return j.History[len(j.History)-1].Node
 }
 
-// Machines that were cloned from one image have copies of one state directory. Their services are still
-// separate nodes.
+// If machines were cloned from one image, their state directories are copies. Their services
+// are still separate nodes.
 func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -102,8 +102,8 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 }
 
-// Nodes share a queue, and each node runs some of the jobs. Every node shows the whole queue and
-// executes requests about jobs that run on another node. A drained node starts no jobs.
+// Nodes share a queue, and each node runs some of the jobs. Every node shows the whole queue and accepts
+// requests about jobs that run on another node. A drained node starts no jobs.
 func TestNodeServicesShareAQueue(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // repeat, because the reply may change after the node has learned more about the other node
+	for range 3 { // the reply may change once the node knows more about the other node
 		a.MustCLI("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
@@ -281,16 +281,16 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 }
 
-// exclusiveCommand returns a shell command that records each of its runs and fails while an earlier run is
-// still alive. The command ends when the file "go" exists in the directory.
+// exclusiveCommand returns a shell command for a job. The command records each of its runs, and fails while an
+// earlier run is still alive. It ends when the file "go" exists in the directory.
 func exclusiveCommand(dir, id string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
 		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
 // If the service of a node is killed, the runner ends the node's jobs before another node runs them again. If
-// the service is stopped (SIGSTOP) for longer than its node lease, the node also loses its jobs, and the
-// service exits when it continues.
+// the service is stopped with SIGSTOP for longer than its node lease lasts, other nodes also run its jobs, and
+// the service exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -331,7 +331,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.MustCLI("wait", "--timeout", "30s", id)
-		// More than three attempts are possible, because on a busy machine another node lease may expire.
+		// An attempt may be lost more often, because on a busy machine another node lease may expire.
 		if j := a.Show(id); j.Attempts < 3 {
 			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
 		}
@@ -345,7 +345,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 }
 
-// A user can cancel a job even if the job's node is lost and no other node has noticed the loss.
+// A user can cancel a job even if the node that runs it is lost and no other node has noticed that yet.
 func TestCancelOnALostNode(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -368,8 +368,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.Path("go")
-	// The job prints continuously, so output arrives before, during and after the restart of the
-	// database server.
+	// The job prints all the time, so output arrives before, during and after the restart of the database server.
 	a.MustCLI("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
 		"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.Dial().WaitRunning("long")
@@ -423,7 +422,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	}
 }
 
-// A service that restarts before its node lease expires adopts the running jobs and does not run them again.
+// A service that restarts before its node lease expires adopts the running jobs and does not start them again.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -444,8 +443,8 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended. With on_partition =
-// "continue", they keep running. When the server is back, all nodes work on the queue again.
+// If the database server is down for longer than a node lease, running jobs are ended, or keep running with
+// on_partition = "continue". When the server is back, all nodes continue to work on the queue.
 func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -468,8 +467,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	a.WriteFile("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
 		a.WaitUntil(id+" has ended", 60*time.Second, func() bool {
-			// The node that reconnects first may take over the jobs of the other node. The other
-			// node's service then exits, so start it again.
+			// The node that reconnects first may take over the jobs of the other node. The other service then
+			// exits, so start it again.
 			for _, q := range []*testrig.Queue{a, b} {
 				select {
 				case <-q.Exit:
@@ -487,7 +486,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 }
 
 // While the database server is down, a service reports that and can be stopped. If the settings of a node do
-// not name the database, the service refuses to start and creates no local queue.
+// not name the database, its service refuses to start, and does not create a local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -522,8 +521,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 }
 
-// Nodes may use a connection pooler, which may choose another connection for each transaction. With a pooler,
-// nodes get no notifications, and poll for the changes of other nodes.
+// Nodes may use a connection pooler, which may choose another connection for each transaction. Nodes then get
+// no notifications from the database and poll for the changes of other nodes.
 func TestNodesWorkThroughAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -558,7 +557,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 }
 
-// A node needs few rights on the database: its role reads and writes the tables, which belong to another role.
+// A node needs few rights on the database: its role may read and write the tables but does not own them.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

@@ -13,9 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// If a node's service and runner are killed while the database server is down, the next start of the service
-// ends the jobs of that runner, although the start fails. The jobs must end, because other nodes may soon run
-// them again.
+// The service and the runner of a node are killed while the database server is down. The next start of the
+// service fails, but still ends the jobs of that runner, because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -42,8 +41,8 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.Show("long").State == "dead" })
 }
 
-// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
-// hung database server. The jobs must end, because other nodes may soon run them again.
+// When a runner is killed, its jobs are ended immediately, even if the service waits for a database server that
+// hangs. Other nodes may soon run these jobs again.
 func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -57,7 +56,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	a.WriteFile("end", "")
 	a.WaitUntil("the job whose end will be stored ends", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
-	time.Sleep(200 * time.Millisecond) // give the service time to block on the store
+	time.Sleep(200 * time.Millisecond) // the service must block on the database
 	a.KillRunners()
 	started := time.Now()
 	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
@@ -71,8 +70,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	})
 }
 
-// If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
-// expires.
+// If a runner hangs while its service is stopped, its jobs are ended before the node lease of 5 s expires.
 func TestHungRunnersJobsEndWithoutService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -83,16 +81,16 @@ func TestHungRunnersJobsEndWithoutService(t *testing.T) {
 	})
 }
 
-// If a runner is killed while its service cannot act, its jobs are ended immediately.
+// If a runner is killed while its service is stopped, its jobs are ended immediately.
 func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
 
-// checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped (SIGSTOP). Then
-// it repeats this after a kill of the service. The job must end within the given time, because other nodes may
-// soon run it. Afterwards it must run again.
+// checkRunnerWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP,
+// and then once more after the service was killed. Each time, the job must end within limit, because other
+// nodes may soon run it. Afterwards it must run again.
 func checkRunnerWithoutService(t *testing.T, limit time.Duration, injectFault func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -126,8 +124,8 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, injectFault fu
 	}
 }
 
-// If the runner of a node has recorded the start of a job but has not started the job, a drain fails, even a
-// drain that another node requests. Other changes on all nodes still work.
+// If a runner has recorded the start of a job but has not started it, a drain fails, even if another node
+// requests the drain. Other changes on all nodes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// If a node is not registered to start at boot, its service notes that once.
+// If the service of a node does not start at boot, a command that plans a job for a later time says so once.
 func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]

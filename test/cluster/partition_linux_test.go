@@ -22,19 +22,19 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// partitionTest holds three nodes, each in a separate network namespace, and the faults injected into them.
+// partitionTest holds three nodes, each in a network namespace, and the faults that the test has injected.
 type partitionTest struct {
 	*testing.T
 	ctx           context.Context
-	ledgerDir     string // directory in which the jobs record their runs
+	ledgerDir     string // directory of the ledger, the files in which jobs record their runs
 	nodes         []*partitionNode
 	mu            sync.Mutex // guards server and standby
 	server        *pgserver.Server
 	standby       *pgserver.Server
-	ackedJobs     sync.Map                     // ids of acknowledged jobs
+	ackedJobs     sync.Map                     // ids of jobs whose enqueue was acknowledged
 	faultCounts   [faultKindCount]atomic.Int64 // numbers of injected faults, by kind
 	serviceStarts atomic.Int64
-	faultLog      []string // descriptions of the injected faults; written by the goroutine of injectFaults
+	faultLog      []string // descriptions of the injected faults; used only by the goroutine of injectFaults
 }
 
 // partitionNode is one of the three nodes, with its network namespace.
@@ -42,13 +42,13 @@ type partitionNode struct {
 	*testrig.Queue
 	name            string
 	namespaceHolder *exec.Cmd // process that keeps the network namespace alive
-	innerIP         string    // address of the node's end of its link to the server; outerIP is the other end
+	innerIP         string    // address of the node's end of its link to the server
 	outerIP         string
 	mu              sync.Mutex
-	frozen          bool // the service is stopped by SIGSTOP; guarded by mu
+	frozen          bool // whether SIGSTOP has stopped the service; guarded by mu
 }
 
-// These constants are the kinds of faults that injectFaults can inject.
+// These constants are the kinds of faults.
 const (
 	cutBothWays = iota
 	cutToServer
@@ -65,13 +65,13 @@ const (
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service is stopped",
 	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// partitionLease is the duration of a node lease. If a node does not renew its lease within that
-// time, another node takes over its jobs.
+// partitionLease is the duration of a node lease. If a node does not renew its lease within this time, other
+// nodes take over its jobs.
 const partitionLease = 6 * time.Second
 
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails over to its
-// synchronous standby. No acknowledged job is lost, and no job has two process trees at the same time. Locks
-// and rate limits hold across all nodes.
+// synchronous standby. No acknowledged job is lost, and no job runs twice at the same time. Locks and rate
+// limits hold across all nodes.
 func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *partitionNode) runInNamespace(args ...string) error {
 		args...)...).Run()
 }
 
-// resume lets a frozen service continue.
+// resume lets a service continue that SIGSTOP has stopped.
 func (n *partitionNode) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -212,17 +212,17 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		if err == nil {
 			select {
 			case err := <-n.Exit:
-				n.Exit <- err // checkOutcome receives the error if the service is not started again
+				n.Exit <- err // for checkOutcome, if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // wait before a restart, as RestartSec= of systemd does
+		time.Sleep(300 * time.Millisecond) // wait before a restart, as systemd does with RestartSec=
 	}
 }
 
 // keepEnqueuing enqueues jobs through one node until the test ends. It repeats each request until the
-// service acknowledges it.
+// service has acknowledged it.
 func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, clientNumber, i)
@@ -237,9 +237,9 @@ func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
-		// The longest of these jobs runs for longer than a node lease.
+		// The longest of these times exceeds a node lease.
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
-		// Jobs with the lock are short, because the lock has only two slots and many jobs wait for it.
+		// Jobs with the lock must be short, because only two of them can run at the same time.
 		if body != "" {
 			sleep = "0.1"
 		}
@@ -262,14 +262,14 @@ func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the backlog
+		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the number of waiting jobs
 		if i >= maxUnfinishedJobs && a.ctx.Err() == nil {
 			n.Command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, clientNumber, i-maxUnfinishedJobs)).Run()
 		}
 	}
 }
 
-// injectFaults injects one fault after another. Some faults last while later ones begin.
+// injectFaults injects faults one after another. Some faults still last when the next one begins.
 func (a *partitionTest) injectFaults() {
 	var lastingFaults sync.WaitGroup
 	defer lastingFaults.Wait()
@@ -354,12 +354,12 @@ func (a *partitionTest) injectFaults() {
 	}
 }
 
-// maxUnfinishedJobs is the number of jobs that a client enqueues before it waits for its oldest job. Without this
-// bound, the clients would enqueue more jobs than the nodes can run.
+// maxUnfinishedJobs is the number of jobs that a client enqueues before it waits for its oldest job. Without
+// this limit, the clients would enqueue more jobs than the nodes can run.
 const maxUnfinishedJobs = 30
 
-// checkOutcome waits until all jobs have ended. It compares the jobs with the acknowledged ids and with the
-// ledger, in which the jobs recorded their runs.
+// checkOutcome waits until all jobs have ended. It compares the jobs with the acknowledged ids, and with the
+// ledger, the files in which jobs have recorded their runs.
 func (a *partitionTest) checkOutcome() {
 	url := a.server.URL("postgres")
 	for _, n := range a.nodes {
@@ -398,7 +398,7 @@ func (a *partitionTest) checkOutcome() {
 	jobs := 0
 	a.ackedJobs.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// A job that ran alone and whose runner was killed repeatedly is dead with the reason poison. This is
+	// A job whose runner was killed repeatedly while no other job ran is dead with the reason poison. This is
 	// correct here, so count the job as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url,
 		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
@@ -436,8 +436,8 @@ func (a *partitionTest) checkOutcome() {
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	// An attempt with exit code 0 may count as interrupted, if the service stopped its command just as the
-	// command ended.
+	// An attempt with exit code 0 may count as interrupted if the service stopped its command in the moment in
+	// which the command ended by itself.
 	for seq := range strings.FieldsSeq(pgserver.Query(a, url, `SELECT seq FROM (
 		SELECT seq FROM queuectl.attempts WHERE exit_code = 0 AND reason <> 'interrupted'
 		UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1`)) {
@@ -477,7 +477,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 }
 
-// checkRateLimit checks that the jobs with the rate limit started no faster than the limit allows in any second.
+// checkRateLimit checks that in no second more jobs with the rate limit started than it allows.
 func (a *partitionTest) checkRateLimit(url string) {
 	var startTimes []int64
 	for line := range strings.Lines(pgserver.Query(a, url,

@@ -1,7 +1,7 @@
-// Command demo runs a batch of jobs, from enqueue to end, on a temporary queue. The batch has one job for each
-// file of the project, a job that fails twice, a job that ends dead, a timeout and a delayed job. While jobs
-// run, demo kills the service. It builds the program first, or uses the program that -bin names. It exits with
-// 0 only if every outcome was as expected. Start it in the root directory of the project.
+// Command demo runs jobs on a temporary queue. There is one job for each file of the project, a job that fails
+// twice, a job that fails for good, a job with a timeout, and a delayed job. While jobs run, demo kills the
+// service. It builds the program first, or uses the one that -bin names. It exits with 0 only if every outcome
+// was as expected. Start it in the root directory of the project.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// runJob does the work of a job and returns its exit code. The jobs run this binary with arguments.
+// runJob does the work of a job and returns its exit code. The jobs execute this program with arguments.
 func runJob(args []string) int {
 	switch {
 	case args[0] == "hash" && len(args) == 2:
@@ -68,14 +68,14 @@ func runJob(args []string) int {
 	return 2
 }
 
-// demo contains the paths and the service of the temporary queue, and records whether any outcome was wrong.
+// demo contains the paths and the service of the temporary queue, and whether any outcome was wrong.
 type demo struct {
 	queuectlPath, selfPath, queueDir string
 	service                          *exec.Cmd
 	failed                           bool
 }
 
-// run runs the demo with the program at queuectlPath, or builds the program if queuectlPath is "".
+// run runs the demo with the queuectl at queuectlPath. If queuectlPath is "", it builds queuectl first.
 func run(queuectlPath string) error {
 	dir, err := os.MkdirTemp("", "queuectl-demo")
 	if err != nil {
@@ -163,7 +163,7 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	return files, ids, nil
 }
 
-// killService kills the service while a job runs, and checks that the job continues.
+// killService kills the service while a job runs. It checks that the job continues.
 func (d *demo) killService() error {
 	printHeading("the service is killed in the middle, with a job running")
 	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.selfPath, "long")
@@ -181,7 +181,7 @@ func (d *demo) killService() error {
 	return nil
 }
 
-// watchHashes prints how many of the hash jobs are waiting, until all have ended.
+// watchHashes prints how many of the hash jobs are still waiting, until all of them have ended.
 func (d *demo) watchHashes(jobCount int) {
 	printHeading("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {

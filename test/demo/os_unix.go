@@ -4,5 +4,5 @@ package main
 
 const (
 	exeSuffix        = ""   // file name extension of programs
-	commandSeparator = "; " // separates two commands of the shell
+	commandSeparator = "; " // separates two commands in a shell line
 )

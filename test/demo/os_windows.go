@@ -2,5 +2,5 @@ package main
 
 const (
 	exeSuffix        = ".exe" // file name extension of programs
-	commandSeparator = " & "  // separates two commands of the shell
+	commandSeparator = " & "  // separates two commands in a shell line
 )

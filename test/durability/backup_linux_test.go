@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// An interrupted backup leaves no file. If the target exists and is not a regular file, the backup does not
-// replace it. If the target is a symbolic link, the backup writes to the file to which the link points.
+// An interrupted backup leaves no file. A backup does not replace a target that is not a regular file. If the
+// target is a symbolic link, it writes to the file to which the link points.
 func TestBackupTargets(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "true")
@@ -41,7 +41,7 @@ func TestBackupTargets(t *testing.T) {
 	}
 	checkBackup(t, file, []string{"1"})
 
-	// Freeze the service, so that the interrupt below arrives in the middle of the backup.
+	// Stop the service with SIGSTOP, so that the interrupt below arrives in the middle of the backup.
 	q.Cmd.Process.Signal(syscall.SIGSTOP)
 	cmd := q.Command("backup", filepath.Join(out, "copy.db"))
 	if err := cmd.Start(); err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A backup that runs while 64 clients enqueue is a single file with a consistent database. The backup contains
-// the outputs, and every job that was acknowledged before it began. A service can run on a restored copy. Only
-// the owner can read the file.
+// A backup that runs while 64 clients enqueue jobs is one file with a consistent database. It contains all
+// outputs, and every job that was acknowledged before it began. A service can run on the restored backup. Only
+// its owner can read the file.
 func TestBackupUnderLoad(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
@@ -170,8 +170,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// When all outputs together exceed retention_output, the service removes the oldest outputs, whether they are in
-// the database or in files. It keeps the jobs. `queuectl logs` says why an output was removed.
+// When all outputs together exceed retention_output, the service removes the oldest ones, whether they are in
+// the database or in files, but keeps their jobs. `queuectl logs` says why an output was removed.
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {
@@ -204,8 +204,9 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q.CheckHealthy("after trimming")
 }
 
-// If the service is killed during a backup, the target file is either complete or missing. The next service
-// removes the temporary copy. `queuectl restore` refuses to replace the queue while a runner runs jobs.
+// If the service is killed during a backup, the target file is either complete or missing. The next
+// service removes the temporary copy of the database. `queuectl restore` refuses to replace the queue
+// while a runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 50 {
@@ -232,7 +233,7 @@ func TestBackupInterrupted(t *testing.T) {
 	remaining, _ := os.ReadDir(filepath.Dir(file))
 	done := len(remaining) == 1 && remaining[0].Name() == filepath.Base(file)
 	switch code := cmd.ProcessState.ExitCode(); {
-	// The backup was complete before the service was killed. The client received the reply (0) or lost it (3).
+	// The backup was complete before the service was killed. The client has received the reply (0) or lost it (3).
 	case done && (code == 0 || code == 3):
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, remaining files %v", code, remaining)

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// check compares the state of the idle queue with the ledger (the file in which jobs note their starts and
-// ends), with the events and with the replies that clients received. Then it stops the service and checks its
-// directory.
+// check compares the jobs of the queue, which is idle, with the ledger (the file in which jobs note their
+// starts and ends), with the events, and with the replies that clients have received. Then it stops the service
+// and checks its directory.
 func (c *campaign) check() {
 	c.Helper()
 	var status struct {
@@ -58,7 +58,7 @@ func (c *campaign) check() {
 	c.checkLeftovers()
 }
 
-// checkJobs checks every job that a client tried to enqueue or that the queue or the ledger contains.
+// checkJobs checks every job that is in the queue or in the ledger, or that a client has tried to enqueue.
 func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 	byTag := map[string]*listedJob{}
 	for i := range jobs {
@@ -115,7 +115,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 	}
 }
 
-// checkLedger checks the promises about a job that the notes in the ledger alone can show.
+// checkLedger checks what the notes of a job in the ledger must show, without comparing them with the queue.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -132,7 +132,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 				notes)
 		}
 		startNotes[d.attempt] = d.pid
-		// clockTolerance is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		// This tolerance is in seconds. The times in the ledger are multiples of 0.01 s, so allow a small difference.
 		const clockTolerance = 0.05
 		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+clockTolerance {
 			c.recordViolation("started after its end",
@@ -144,7 +144,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	}
 }
 
-// checkJob compares a job in the queue with its events, its notes and its expected output.
+// checkJob compares a job in the queue with its events, its notes in the ledger, and its expected output.
 func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote) {
 	var j listedJob
 	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
@@ -167,8 +167,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote
 	}
 }
 
-// historyFault describes how the stored attempts of a job differ from the job's notes in the ledger. It returns
-// "" if they agree.
+// historyFault describes a difference between the stored attempts of a job and its notes in the ledger. It
+// returns "" if they agree.
 func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
@@ -206,7 +206,7 @@ func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote)
 	return ""
 }
 
-// outcome returns the outcome of an attempt in one word.
+// outcome returns the outcome of the job's attempt i in one word.
 func (j *listedJob) outcome(i int) string {
 	a := j.History[i]
 	switch {
@@ -218,7 +218,8 @@ func (j *listedJob) outcome(i int) string {
 	return "none"
 }
 
-// attemptFault describes how an attempt differs from its notes in the ledger. It returns "" if they agree.
+// attemptFault describes a difference between attempt i of a job and the job's notes in
+// the ledger, or returns "".
 func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
@@ -270,7 +271,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledg
 	return ""
 }
 
-// checkOutput compares the stored output of a completed job with what the job prints.
+// checkOutput compares the stored output of a completed job with the output that the job must have printed.
 func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	o := outputRead{want: c.expectedOutput(&e.campaignJob), droppedBytes: j.History[len(j.History)-1].DroppedBytes,
 		isCut: c.isOutputCut(j.Seq)}
@@ -309,7 +310,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	}
 }
 
-// checkEventHistories compares the state of each job according to its events with the stored job.
+// checkEventHistories compares the state of each job, as its events describe it, with the stored job.
 func (c *campaign) checkEventHistories(jobs []listedJob) {
 	e := c.events
 	e.mu.Lock()
@@ -333,8 +334,8 @@ func (c *campaign) checkEventHistories(jobs []listedJob) {
 	}
 }
 
-// checkLeftovers stops the service. Then it checks the remaining files and processes, and the findings of
-// `queuectl doctor` about the stopped queue.
+// checkLeftovers stops the service. It then checks that no unexpected files and processes remain, and that
+// `queuectl doctor` finds no failures in the stopped queue.
 func (c *campaign) checkLeftovers() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
@@ -367,17 +368,16 @@ func (c *campaign) checkLeftovers() {
 		c.recordViolation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
-		// The campaign uses a small disk on purpose, so findings of `queuectl doctor` about the disk do not count as
-		// violations.
+		// Ignore findings about the disk, because the campaign uses a small disk on purpose.
 		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
 			c.recordViolation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
 
-// remainingProcesses lists the processes that mention a directory in their command line or environment. It waits
-// a few seconds for their end and then kills those that remain. If includePrograms is false, it ignores
-// processes of queuectl and queuectld.
+// remainingProcesses lists the processes whose command line or environment contains a directory. It waits
+// a few seconds for their end and then kills the rest. If includePrograms is false, it ignores processes
+// of queuectl and queuectld.
 func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -397,7 +397,7 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 	return remaining
 }
 
-// isLockHeld reports whether a process holds the lock of the job with a tag. It does not take the lock itself.
+// isLockHeld reports whether a process holds the lock of the job with the given tag. It does not take the lock.
 func (c *campaign) isLockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
@@ -410,11 +410,11 @@ func (c *campaign) isLockHeld(tag string) bool {
 	})
 }
 
-// outputSeqPattern matches the number of the job in the path of an output file.
+// outputSeqPattern matches the path of an output file. Its group is the number (seq) of the job.
 var outputSeqPattern = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCutOutput reports whether a finding of `queuectl doctor` concerns an output file that the campaign
-// truncated.
+// isCutOutput reports whether a finding of `queuectl doctor` is about an output file that
+// the campaign has truncated.
 func (c *campaign) isCutOutput(message string) bool {
 	m := outputSeqPattern.FindStringSubmatch(message)
 	if m == nil {

@@ -22,11 +22,10 @@ type campaignClient struct {
 	name      string
 	rng       *rand.Rand
 	requester testrig.Requester
-	tagCount  int // number of jobs that the client has made; each has a unique tag
+	tagCount  int // number of jobs that the client has created; each has a unique tag
 }
 
-// clientOperations lists the operations of a client. An operation with a higher weight is chosen more
-// often.
+// clientOperations lists the operations of a client. It chooses operations with a higher weight more often.
 var clientOperations = []struct {
 	weight int
 	run    func(*campaignClient)
@@ -87,19 +86,19 @@ func (a *campaignClient) run(ctx context.Context) {
 	}
 }
 
-// expectedErrors lists the error codes that a correct service may return because of injected faults or other
-// clients.
+// expectedErrors lists the error codes that a correct service may return because of injected faults or
+// requests of other clients.
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records the time until its reply, without the time for which the request asks the
-// service to wait. It returns wasSent=false if no service was reachable, and wasAnswered=false if it got no
-// reply.
+// call sends one request and records how long the reply takes, not counting requestedWait, the time
+// for which the service waits on request. wasSent is false if no service was reachable, and wasAnswered is
+// false if no reply arrived.
 func (a *campaignClient) call(method string, params any, requestedWait time.Duration) (
 	reply testrig.WireMessage, wasSent, wasAnswered bool) {
 	return a.stream(method, params, requestedWait, func(json.RawMessage) {})
 }
 
-// stream is like call, and passes each notification to onNotification.
+// stream is like call, and passes each notification that precedes the reply to onNotification.
 func (a *campaignClient) stream(method string, params any, requestedWait time.Duration,
 	onNotification func(json.RawMessage)) (reply testrig.WireMessage, wasSent, wasAnswered bool) {
 	started := time.Now()
@@ -126,7 +125,8 @@ func (a *campaignClient) stream(method string, params any, requestedWait time.Du
 	return reply, true, true
 }
 
-// recordLatency records how long a reply took, without the time for which the request asked to wait.
+// recordLatency records how long a reply took, without requestedWait, the time for which
+// the service waits on request.
 func (c *campaign) recordLatency(method string, latency, requestedWait time.Duration) {
 	c.mu.Lock()
 	c.latencies = append(c.latencies, max(0, latency-requestedWait))
@@ -142,7 +142,7 @@ func truncatedJSON(params any) string {
 	return string(raw[:min(len(raw), 600)])
 }
 
-// newJob returns a random job with a unique tag, and records that a client tries to enqueue the job.
+// newJob returns a random job with a unique tag, and records that the client tries to enqueue this job.
 func (a *campaignClient) newJob() *trackedJob {
 	a.tagCount++
 	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
@@ -152,7 +152,7 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// recordAcknowledged records that the service has acknowledged jobs, and their ids.
+// recordAcknowledged records the ids of jobs whose enqueue the service has acknowledged.
 func (c *campaign) recordAcknowledged(jobs []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,12 +172,11 @@ func (c *campaign) backlogFull() bool {
 	return c.get("status", testrig.Fields{}, &status) == nil && status.Jobs["pending"]+status.Jobs["failed"] > 60
 }
 
-// maxResends is how often a client sends the same request with an idempotency key, before it stops waiting for a
-// reply.
+// maxResends is how often a client sends a request with an idempotency key before it gives up.
 const maxResends = 40
 
-// callUntilReply repeats a request with an idempotency key until it gets a reply. An error counts as a reply only
-// if the service cannot have executed an earlier copy. ok means success.
+// callUntilReply repeats a request with an idempotency key until it gets a reply. It ignores an error if the
+// service may have executed an earlier copy of the request. ok reports success.
 func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (reply testrig.WireMessage, ok bool) {
 	lost := false
 	for range maxResends {
@@ -193,7 +192,7 @@ func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (r
 		case a.campaign.clientsStopped.Load() && !lost:
 			return got, false
 		}
-		// Wait before the next try, because no service may be running at the moment.
+		// Wait before the next try, because the service may be restarting.
 		time.Sleep(time.Duration(20+a.rng.IntN(300)) * time.Millisecond)
 	}
 	return reply, false
@@ -265,7 +264,7 @@ func (a *campaignClient) enqueueBatch() {
 	var ids []string
 	for range a.rng.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", testrig.Fields{"batch": name, "jobs": frame()}, 0)
-		if !answered || got.Error != nil { // the service may have stored the jobs of this request, so abort
+		if !answered || got.Error != nil { // the service may have stored these jobs, so abort the batch
 			forget()
 			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
 			return
@@ -348,7 +347,7 @@ func (k *sentRequests) recordVerb(verb string) {
 	}
 }
 
-// applyToJobs sends a request with the given verb for some jobs and records the consequences.
+// applyToJobs sends a request with the given verb for some jobs, and records what the jobs must then look like.
 func (a *campaignClient) applyToJobs(verb string) {
 	list := a.pickRecent()
 	if len(list) == 0 {
@@ -393,7 +392,8 @@ func (a *campaignClient) applyToJobs(verb string) {
 	}
 }
 
-// recordDone records the consequences of an acknowledged verb for a job, with the uptime in seconds.
+// recordDone records that the service has acknowledged a verb for a job. uptimeSeconds is
+// the time of the request.
 func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -407,8 +407,7 @@ func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64)
 	}
 }
 
-// recordNotFound records a violation if the service no longer knows a job, although no client asked to remove
-// the job.
+// recordNotFound records a violation if the service no longer has a job that no client has asked to remove.
 func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove
@@ -433,8 +432,7 @@ func (a *campaignClient) completeParams(verb string, params testrig.Fields) (met
 	return verb
 }
 
-// requestsForLocked returns all requests that concern a job, either by its id or by its group. The
-// caller holds mu.
+// requestsForLocked returns all requests that concern a job, by its id or by its group. The caller holds mu.
 func (c *campaign) requestsForLocked(e *trackedJob) sentRequests {
 	k := e.sentRequests
 	if g := c.groups[e.group]; g != nil {

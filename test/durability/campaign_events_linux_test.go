@@ -22,7 +22,7 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents receives the events of a round as they happen, and keeps the events of each job. It reconnects
+// campaignEvents receives the events of a round while they happen, and stores them by job. It reconnects
 // when the connection breaks.
 type campaignEvents struct {
 	campaign *campaign
@@ -30,10 +30,10 @@ type campaignEvents struct {
 	follower sync.WaitGroup
 
 	mu sync.Mutex
-	// firstSeq is the number of the first event of the round. mu guards it and the fields below.
+	// firstSeq is the number of the first event in this round. mu guards it and the fields below.
 	firstSeq     int64
 	lastSeq      int64                   // number of the newest received event
-	jobs         map[int64]*eventHistory // by the job's number
+	jobs         map[int64]*eventHistory // by the number (seq) of the job
 	receivedSeqs []int64                 // numbers of all received events
 }
 
@@ -42,7 +42,7 @@ type eventHistory struct {
 	id        string
 	state     string // state after the last event; "" if the job was removed
 	isRemoved bool
-	ends      []campaignEvent // events that ended an attempt
+	ends      []campaignEvent // events that have ended an attempt
 	events    []campaignEvent
 }
 
@@ -63,8 +63,8 @@ func (c *campaign) followEvents() *campaignEvents {
 
 // receive receives events until stop is closed.
 func (e *campaignEvents) receive() {
-	// If no event arrives for a second, the request times out. The next request resumes after the last received
-	// event.
+	// If no event arrives for a second, the request times out. The next request continues after
+	// the last received event.
 	a := &testrig.Requester{Q: e.campaign.Queue, Timeout: time.Second}
 	for {
 		select {
@@ -81,10 +81,10 @@ func (e *campaignEvents) receive() {
 		got, err := a.Request("events", testrig.Fields{"since": since, "follow": true}, e.record)
 		switch {
 		case isDialError(err):
-			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
+			time.Sleep(5 * time.Millisecond) // try again: the service may be restarting
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
 			e.campaign.recordViolation("events", "since %d: %+v", since, *got.Error)
-			time.Sleep(100 * time.Millisecond) // wait, because the service may return the same error again
+			time.Sleep(100 * time.Millisecond) // the service may return the same error again
 		}
 	}
 }
@@ -137,7 +137,7 @@ var eventTransitions = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// apply adds an event to the history. It returns a description of what is wrong with the event, or "".
+// apply adds an event to the history of a job. It returns a description of what is wrong with the event, or "".
 func (s *eventHistory) apply(v campaignEvent) string {
 	move, known := eventTransitions[v.Event]
 	if !known {
@@ -170,9 +170,9 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish checks that the stored events and the audit events together have all sequence numbers up to the given
-// one. Then it waits until the newest stored event has been received, stops the receiver, and compares the
-// received numbers with the stored ones.
+// finish checks that the stored events, with those of the audit log, have all numbers up to lastNumber.
+// Then it waits until the newest stored event was received, stops the receiver, and compares the received
+// events with the stored ones.
 func (e *campaignEvents) finish(lastNumber int64) {
 	plain, audited := e.campaign.eventNumbers(e.firstSeq, false), e.campaign.eventNumbers(e.firstSeq, true)
 	for n := e.firstSeq; n <= lastNumber; n++ {
@@ -200,14 +200,14 @@ func (e *campaignEvents) finish(lastNumber int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events in ascending order, starting with the given number. If
-// auditOnly is true, it lists the events of the audit log instead.
+// eventNumbers lists the numbers of stored events in ascending order, starting with firstNumber. If auditOnly
+// is true, it lists only the events of the audit log.
 func (c *campaign) eventNumbers(firstNumber int64, auditOnly bool) (numbers []int64) {
 	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
 	got, err := a.Request("events", testrig.Fields{"since": firstNumber - 1, "audit": auditOnly},
 		func(raw json.RawMessage) {
 			var p struct{ Value campaignEvent }
-			json.Unmarshal(raw, &p) // the number of a malformed event stays 0, which finish() reports as a gap
+			json.Unmarshal(raw, &p) // the number of a malformed event is 0, which finish reports as a gap
 			numbers = append(numbers, p.Value.Seq)
 		})
 	if a.Conn != nil {

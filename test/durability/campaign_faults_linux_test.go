@@ -23,7 +23,7 @@ import (
 type campaignService struct {
 	cmd          *exec.Cmd
 	logPath      string
-	endRequested atomic.Bool   // whether the campaign has stopped or killed the process
+	endRequested atomic.Bool   // whether the campaign itself has stopped or killed the process
 	done         chan struct{} // closed when the process has ended
 }
 
@@ -91,7 +91,7 @@ func (c *campaign) startService(flags ...string) {
 	}
 }
 
-// stallTime returns how long processes have waited for a processor or a disk since boot, or 0 if unknown.
+// stallTime returns how long processes had to wait for a processor or a disk since boot, or 0 if unknown.
 func stallTime() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
@@ -118,7 +118,7 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopTimeLimit is the maximum duration of a stop of the service. Running jobs may finish within 2 s
+// stopTimeLimit is the maximum time in which the service must stop. Running jobs may finish within 2 s
 // (stop_timeout). Jobs that hang are killed after their grace period.
 const stopTimeLimit = 45 * time.Second
 
@@ -132,7 +132,7 @@ func (c *campaign) stopService(keepRunning bool) {
 	default:
 	}
 	s.endRequested.Store(true)
-	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have frozen the service with SIGSTOP
+	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped the service with SIGSTOP
 	started := time.Now()
 	bound := stopTimeLimit
 	if keepRunning {
@@ -169,7 +169,7 @@ func (c *campaign) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// endProcesses ends all processes that the campaign has left running, and waits until they have ended.
+// endProcesses ends all processes that the campaign has started, and waits until they have ended.
 func (c *campaign) endProcesses() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -184,13 +184,13 @@ func (c *campaign) endProcesses() {
 	}
 }
 
-// runnerDirs lists the directories of live and dead runners.
+// runnerDirs lists the directories of running and dead runners.
 func (c *campaign) runnerDirs() []string {
 	list, _ := filepath.Glob(c.Path("runner/[0-9]*"))
 	return list
 }
 
-// faultInjector injects faults, one after another. Some faults last, and others begin in the meantime.
+// faultInjector injects faults, one after another. Some faults still last when the next one begins.
 type faultInjector struct {
 	*campaign
 	ctx        context.Context
@@ -198,7 +198,7 @@ type faultInjector struct {
 	longFaults sync.WaitGroup
 }
 
-// campaignFault is a kind of fault. A fault with a higher weight is chosen more often.
+// campaignFault is a kind of fault. Faults with a higher weight are chosen more often.
 type campaignFault struct {
 	weight int
 	name   string
@@ -238,7 +238,7 @@ func (c *campaign) injectFaults(ctx context.Context) {
 	}
 	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
 		select {
-		case <-c.service.done: // the service has ended without a request, which is already recorded as a violation
+		case <-c.service.done: // the service ended unexpectedly, which is already recorded as a violation
 			c.startService()
 		default:
 		}
@@ -264,7 +264,7 @@ func (f *faultInjector) pause(maxMs int) {
 	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
-// wait waits for the given time. It returns earlier if the injection of faults ends.
+// wait waits for the given time, or until the injection of faults ends.
 func (f *faultInjector) wait(duration time.Duration) {
 	select {
 	case <-f.ctx.Done():
@@ -337,8 +337,8 @@ func (f *faultInjector) hangRunner() {
 	}
 }
 
-// fillDisk fills the disk to its last block and keeps it full for a while: it also fills the blocks that the
-// service frees in this time.
+// fillDisk fills the disk completely and keeps it full for a while: it also fills blocks that the service
+// frees.
 func (f *faultInjector) fillDisk() {
 	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
 		return
@@ -357,8 +357,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota sets the quota of the jobs' user below the bytes in use for a while. At the low quota, the service
-// refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
+// fillQuota sets max_bytes_per_user below the bytes in use for a while. The service then refuses new jobs, and
+// removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
@@ -381,7 +381,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	f.pause(4000)
 	if set(0) != nil {
-		f.count("quotas not raised again") // the low quota remains until the injection of faults ends
+		f.count("quotas not raised again") // the low quota remains until all faults end
 	}
 }
 
@@ -398,8 +398,8 @@ func (f *faultInjector) fillUntil(file *os.File, duration time.Duration) {
 	}
 }
 
-// damage damages a runner's directory: it removes or truncates a random part, or removes everything. It returns
-// a description of the damage.
+// damage damages a runner's directory: it removes or truncates one random file, or removes everything. It
+// returns a description of the damage.
 func (f *faultInjector) damage(dir string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.rng.IntN(len(parts))]

@@ -12,13 +12,14 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignScript is the shell script that the campaign's jobs run. The tag names the job in all its attempts.
-// The script takes a lock that belongs to the tag. It writes notes to the ledger, each in one write with
-// O_APPEND: X if another process holds the lock, S for its start, and E for its end, with the exit code.
-// Between S and E it builds a process tree of the given shape, prints half of its output, sleeps, and prints
-// the other half. All processes of the tree hold the lock, except those that may outlive the job.
+// campaignScript is the shell script that every job of TestCampaign runs. Its tag is the name of the job,
+// which stays the same in all attempts. The script holds a lock for the tag, so that two attempts at the same
+// time are detected. It appends notes to a file, the ledger, each in one write with O_APPEND: X if another
+// process holds the lock, S for its start, and E for its end, with the exit code. Between S and E it builds a
+// process tree of the given shape, prints half of its output, sleeps, and prints the other half. All
+// processes of the tree hold the lock, except those that may outlive the job.
 //
-// The arguments are: tag, size of the output in bytes, offset of the output in the text of the campaign's
+// The arguments are: tag, size of the output in bytes, byte offset of the output in the campaign's text of
 // numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' \
@@ -151,7 +152,7 @@ func (c *campaign) expectedOutput(j *campaignJob) string {
 	return j.stdin + c.numbersText[j.outputOffset:j.outputOffset+j.outputBytes]
 }
 
-// String returns the note in a readable form, without its tag.
+// String returns the note in a readable form, without the name of its job.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.exitCode)
@@ -159,7 +160,7 @@ func (d ledgerNote) String() string {
 	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptime, d.attempt, d.pid, d.cookie, d.kind)
 }
 
-// ledgerNote is one line of the ledger, which a job has written.
+// ledgerNote is one line that a job has written to the ledger, the file of all starts and ends of jobs.
 type ledgerNote struct {
 	kind         byte // S for a start, E for an end, X for an overlap; see campaignScript
 	tag          string
@@ -188,7 +189,7 @@ func (c *campaign) notesFrom(startOffset int64) (notes []ledgerNote) {
 	return notes
 }
 
-// uptime returns the time since boot in seconds, which is the ledger's clock.
+// uptime returns the time since boot in seconds. The jobs use the same clock in their notes.
 func uptime() (seconds float64) {
 	raw, _ := os.ReadFile("/proc/uptime")
 	fmt.Sscan(string(raw), &seconds)

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants describe a campaign and the bounds that the queue must keep.
+// These constants set the size of TestCampaign and the time limits that the service must keep.
 const (
 	// faultTime is how long faults are injected in one round. Then the campaign waits until all jobs have ended,
 	// and checks them.
@@ -36,13 +36,13 @@ const (
 	jobsEndTimeLimit = 90 * time.Second
 )
 
-// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at the
-// same time. If a job runs again, a record says so. The service keeps running.
+// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at
+// the same time. If a job runs again, a record says so. The service keeps running.
 //
 // While several clients send random requests, the test kills and stops the service and its runners, fills the
-// disk, and damages directories of runners. The jobs note their starts and ends in a ledger on another disk. At
-// the end of each round, the test waits until all jobs have ended. It compares them with the ledger, with the
-// events, and with the replies that clients received.
+// disk, and damages directories of runners. The jobs write their starts and ends to a file on another disk,
+// the ledger. At the end of each round, the test waits until all jobs have ended, and compares the stored
+// jobs with the ledger, the events, and the replies that clients received.
 //
 // QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the operations of an
 // earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults to inject.
@@ -97,8 +97,8 @@ type campaign struct {
 	roundCount  int
 }
 
-// sentRequests records which kinds of requests clients have sent about a job or a group. Clients record a request
-// before they send it. So every effect in a job's history has a recorded kind of request.
+// sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients
+// record a request before they send it. So if a request has had an effect, its kind is recorded.
 type sentRequests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
@@ -163,8 +163,8 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Turn off max_bytes_per_user. All jobs belong to one user, so this quota would keep the disk from filling
-	// up.
+	// All jobs belong to one user. So turn off max_bytes_per_user, the quota that would keep this user from
+	// filling the disk.
 	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = " +
 		"\"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.Path("queuectl.toml"), []byte(settings), 0o600); err != nil {
@@ -202,13 +202,13 @@ func (c *campaign) runRound(duration time.Duration) {
 	c.clear()
 }
 
-// newRand returns the random source of the client with number i in this round. The fault injector has the
-// number clientCount.
+// newRand returns the random source of this round for one client, given the client's index, or for the fault
+// injector, given clientCount.
 func (c *campaign) newRand(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(i)))
 }
 
-// quiesce resets the settings that may delay jobs, and waits until all jobs have ended.
+// quiesce resets the settings that may delay jobs, and waits until all jobs of the round have ended.
 func (c *campaign) quiesce() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
@@ -229,8 +229,8 @@ func (c *campaign) quiesce() {
 	}
 }
 
-// unfinished describes the number of waiting and running jobs and of busy workers. It returns "" if the queue
-// is idle.
+// unfinished describes how many jobs wait or run and how many workers are busy. It returns "" if no job waits
+// or runs and no worker is busy.
 func (c *campaign) unfinished() string {
 	var status struct {
 		Jobs    map[string]int
@@ -311,7 +311,8 @@ func (c *campaign) count(name string) {
 // maxReportedPerKind is the maximum number of violations of one kind that are reported in full.
 const maxReportedPerKind = 8
 
-// recordViolation records that the queue broke a promise of the given kind.
+// recordViolation records that the queue broke a promise. kind says which one; format and args describe the
+// case.
 func (c *campaign) recordViolation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++

@@ -17,8 +17,8 @@ type outputRead struct {
 	isCut        bool   // whether the campaign has truncated an output file of the job
 }
 
-// verdict checks the output. It returns either the name of the counter that counts such outputs, or a
-// description of a violation.
+// verdict compares the output with the expected one. If the output is acceptable, verdict returns the name of
+// the counter for outputs of this kind. Otherwise it describes the violation.
 func (o *outputRead) verdict() (counter, violation string) {
 	switch {
 	case o.invalidParts > 0:

@@ -98,12 +98,12 @@ func (c *campaign) listJobs(state string) (jobs []listedJob, err error) {
 	}
 }
 
-// callReadOnly sends a request that changes nothing.
+// callReadOnly sends a request that does not change the queue.
 func (a *campaignClient) callReadOnly(method string, params testrig.Fields) {
 	a.call(method, params, 0)
 }
 
-// wait sends a request that waits for some jobs for a limited time.
+// wait sends a request that waits, at most three seconds, until some recently enqueued jobs have ended.
 func (a *campaignClient) wait() {
 	list := a.pickRecent()
 	if len(list) == 0 {
@@ -200,7 +200,8 @@ func (a *campaignClient) changeSetting() {
 	a.call("config.set", testrig.Fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
-// changeWorkerCount changes the number of workers. It sets the number to zero only for a moment.
+// changeWorkerCount changes the number of workers. It sets zero workers only for a moment, because no job
+// runs then.
 func (a *campaignClient) changeWorkerCount() {
 	switch a.rng.IntN(3) {
 	case 0:
@@ -221,7 +222,7 @@ func (a *campaignClient) changeWorkerCount() {
 	}
 }
 
-// drain drains the service for a random time.
+// drain starts a drain, during which the service starts no jobs, and ends it after a random time.
 func (a *campaignClient) drain() {
 	a.call("drain", testrig.Fields{}, 0)
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time

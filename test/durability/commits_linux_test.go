@@ -55,10 +55,10 @@ func restartIfDead(q *testrig.Queue) bool {
 	}
 }
 
-// TestKilledAtEachCommit kills the service at its n-th commit, for each n. In each run, jobs release
-// dependants, replace each other, run hooks, and come from a schedule. The next service finishes everything
-// that the kill interrupted: each hook is enqueued once, each planned start of the schedule gives one job, and
-// all dependants of ended jobs have run.
+// TestKilledAtEachCommit kills the service at its n-th commit, for each n, while jobs release dependants,
+// replace each other, run hooks, and come from a schedule. The next service finishes everything that the kill
+// interrupted: each hook is enqueued once, each planned start of the schedule gives one job, and all
+// dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -131,8 +131,9 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 	}
 }
 
-// runCommitScenario enqueues the jobs of TestKilledAtEachCommit, waits for their ends, and checks that nothing
-// is missing.
+// runCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until they have ended. It checks
+// that each hook and each planned start has led to exactly one job, and that `queuectl doctor` finds no
+// problem.
 func runCommitScenario(q *testrig.Queue) {
 	q.Helper()
 	runThroughKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
@@ -197,7 +198,8 @@ func runCommitScenario(q *testrig.Queue) {
 	}
 }
 
-// checkStats compares the statistics with the attempts that the events report. Call it while no job is running.
+// checkStats compares the attempt counts in the statistics with the attempts in the events. Call it while no
+// job is running.
 func checkStats(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)

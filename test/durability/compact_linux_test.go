@@ -32,8 +32,8 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 	}
 }
 
-// checkUsableAgain removes all jobs of the queue. It checks that new jobs run and that the disk has free space
-// again. The service is not restarted.
+// checkUsableAgain removes all jobs of the queue. It checks that new jobs then run and that the disk has free
+// space again, without a restart of the service.
 func checkUsableAgain(q *testrig.Queue, freeBytes func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
@@ -96,7 +96,7 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.MustCLI("enqueue", "--lines", list)
 	q.MustCLI("queue", "resume", "default")
 	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.CLI("queue", "pause", "default") // the service may refuse this for lack of space
+	q.CLI("queue", "pause", "default") // ignore errors: the service may refuse this while the disk is full
 	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {
 		return q.CLI("cancel", "--all", "--yes").Code == 0
 	})

@@ -25,9 +25,9 @@ func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	return other
 }
 
-// If the state directory is copied while jobs run, the copy turns into a separate queue. Whichever service starts
-// first, it does not adopt, kill or monitor jobs in the runner of the other service. In the copy, the running
-// jobs count as lost and run again.
+// If the state directory is copied while jobs run, the copy turns into a separate queue. The service of the
+// original and the service of the copy may start in any order. Neither adopts, kills or monitors jobs in the
+// runner of the other. In the copy, the running jobs count as lost and run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
-			// In the copy, both jobs count as lost, so the service suspects each of having killed its runner.
-			// It therefore runs each job in a dedicated runner, in addition to the shared runner.
+			// In the copy, both jobs count as lost. Either of them may have killed the runner, so the service
+			// runs each in a separate runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
 			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
 				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
@@ -104,8 +104,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	}
 }
 
-// If a runner has died and left background processes that may outlive their jobs, a copy of the queue does not
-// touch these processes.
+// If a runner has died, background processes that may outlive their jobs continue. A copy of the queue does
+// not touch these processes.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

@@ -60,8 +60,8 @@ const (
 
 const sectorBytes = 512 // a disk writes a sector completely or not at all
 
-// powerCutter computes the content of the disk after each of several power cuts. Its calls must be in the order of
-// the cuts' log positions.
+// powerCutter computes the content of the disk after each of several power cuts. Call contentAfter in the
+// order of the cuts' log positions, because powerCutter applies the log only forward.
 type powerCutter struct {
 	records        []logRecord
 	durableContent []byte // content as of the last flush

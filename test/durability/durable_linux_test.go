@@ -39,9 +39,9 @@ func startTraced(q *testrig.Queue, trace string, options ...string) {
 	})
 }
 
-// The service replies to an enqueue only after the job is safe on disk: the job was written to the WAL, and an
-// fsync of the WAL began after that write and returned 0. This holds for one client and for 64. The test also
-// shows that its check detects a missing fsync.
+// The service replies to an enqueue only after the job is safe on disk: the job was written to the WAL, and
+// an fsync of the WAL began after that write and returned 0. This holds for one client and for 64. The last
+// case turns fsync off and shows that the check would detect this.
 func TestNoAnswerBeforeFsync(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct {
@@ -93,7 +93,8 @@ var (
 )
 
 // checkRepliesAfterFsync reads a trace of system calls. It returns the number of early replies and of all
-// replies. A reply is early if no fsync began after the job was written to the WAL and ended before the reply.
+// replies to enqueue requests. A reply is early if no fsync began after the job was written to the WAL and
+// ended before the reply.
 func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount int) {
 	f, err := os.Open(trace)
 	if err != nil {
@@ -106,7 +107,7 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount 
 		synced
 	)
 	stage := map[string]int{}
-	under := map[string][]string{} // by thread id, the jobs that the thread's current fsync covers
+	under := map[string][]string{} // by thread id, the tokens of the jobs that the fsync in progress covers
 	done := func(tokens []string) {
 		for _, token := range tokens {
 			stage[token] = synced
@@ -187,10 +188,10 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. Each thread of the
-// service counts its calls of systemCall after the start. The call with the number firstFailingCall fails, and so
-// do all later ones. isAcked contains whether each job was acknowledged. exitCode is the exit code of the service,
-// or 0 if the service did not exit.
+// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. In each
+// thread of the service, strace makes the calls of systemCall fail, from the thread's call number
+// firstFailingCall on. isAcked contains for each job whether it was acknowledged. exitCode is the exit code
+// of the service, or 0 if the service did not exit.
 func enqueueUnderFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
 	isAcked map[string]bool, exitCode int) {
 	q.Start("--workers", "0")

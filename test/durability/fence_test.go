@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// sendStaleStarts lets the messages of a dead service arrive late. A service sends its runner START frames
-// (messages that start jobs), the runner delays them, and the service is killed. The next service connects and
-// starts the same jobs. Then sendStaleStarts releases all frames. extraFailpoints lists additional
-// failpoints.
+// sendStaleStarts makes a runner receive the messages of a dead service late. A service sends START frames
+// (messages that start jobs), the runner delays them, and the service is killed. The next service connects
+// and starts the same jobs. Then sendStaleStarts lets the runner read all frames. extraFailpoints lists
+// additional failpoints.
 func sendStaleStarts(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
@@ -26,8 +26,8 @@ func sendStaleStarts(t *testing.T, jobCount int, extraFailpoints string) *testri
 			t.Fatal(err)
 		}
 	}
-	// The service claims all jobs in one transaction. If no job starts within 50 ms, it returns them to the
-	// queue and claims no more.
+	// Request enough workers that the service claims all jobs in one transaction. If no job starts within 50
+	// ms, the service returns the jobs to the queue and claims no more.
 	r.MustCLI("worker", "scale", fmt.Sprint(2*jobCount))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobCount })
 	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
@@ -110,8 +110,8 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 	})
 }
 
-// If the service or the client dies after the commit of an enqueue, the reply is lost. A repeated request with
-// the same idempotency key finds the job, which exists once.
+// If the service or the client dies after the commit of an enqueue, the client gets no reply. If the client
+// repeats the request with the same idempotency key, it gets the stored job, and no second job is stored.
 func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	breakEachCommit(t, "kill", func(r *testrig.Rig) {
 		if !r.WaitKilled(5 * time.Second) {

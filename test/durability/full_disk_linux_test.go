@@ -99,7 +99,8 @@ func fillWholeDisk(t *testing.T, diskDir string) *os.File {
 	return f
 }
 
-// If a service cannot start because the disk is full, it prints the reason and ends when the test stops it.
+// If a service cannot start because the disk is full, it prints the reason and waits. It ends when it is
+// stopped.
 func TestStartOnAFullDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
@@ -132,8 +133,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that starts on a full disk waits for space, and is ready when the disk has space. It does so also
-// after a crash, and if the database's shared memory file is missing.
+// If the disk is full when a service starts, the service waits, and is ready when the disk has space again.
+// This also holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")

@@ -90,8 +90,8 @@ func testServiceKilled(t *testing.T, killCount int, storeURL string) {
 		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowestStart.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint that has killed the service less often than wanted, or "". It ignores the
-// failpoint "commit".
+// failpointBelow returns a failpoint, other than "commit", at which the service was killed less often than
+// wantKills. It returns "" if there is no such failpoint.
 func (l *killLoad) failpointBelow(wantKills int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < wantKills {
@@ -101,7 +101,8 @@ func (l *killLoad) failpointBelow(wantKills int) string {
 	return ""
 }
 
-// enqueueShort enqueues short jobs until the load stops, but not more than the workers can run.
+// enqueueShort enqueues short jobs until the load stops. It waits while about 100 acknowledged jobs have not
+// ended.
 func (l *killLoad) enqueueShort(name string) {
 	a := &testrig.Requester{Q: l.Queue}
 	for n := 0; !l.stopRequested.Load(); n++ {
@@ -179,7 +180,7 @@ func (l *killLoad) killOnce(failpoint string, n int) {
 	l.kills[failpoint]++
 }
 
-// longRunning returns the pids of the running long jobs, by the tag of the job.
+// longRunning returns the pids of the long jobs that are running, by the tag (name) of the job.
 func (l *killLoad) longRunning() map[string]int {
 	l.Helper()
 	run := map[string]int{}

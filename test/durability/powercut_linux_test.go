@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are the sizes of the simulated disk and of its workload.
+// These constants are the sizes of the simulated disk and of the workload that clients cause on it.
 const (
 	cutDiskMiB       = 40 // size of the disk
 	cutClients       = 12
@@ -104,7 +104,8 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// sendJob sends the requests for one job, usually an enqueue and a wait. jobKind selects the kind of job.
+// sendJob sends the requests for one job: usually one that enqueues it and one that waits for its end.
+// jobKind selects the kind of job.
 func (w *workload) sendJob(a *testrig.Requester, id string, jobKind int) error {
 	spec := testrig.Fields{"id": id, "max_retries": 0}
 	// This shell command stores the length of the disk's log when the job starts.
@@ -190,8 +191,8 @@ type powerCut struct {
 	seed     uint64
 }
 
-// chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
-// acknowledgement or a few writes after it, because a missing fsync loses data there.
+// chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are
+// at the moment of a reply or a few writes after it, because a missing fsync loses data there.
 func (w *workload) chooseCuts(n int, rng *rand.Rand) (cuts []powerCut) {
 	records := readRecords(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records
@@ -215,9 +216,9 @@ func (w *workload) chooseCuts(n int, rng *rand.Rand) (cuts []powerCut) {
 	return cuts
 }
 
-// verdict lists what is wrong after a power cut. brokenPromises contains the promises that do not hold, and the
-// jobs that had started and wait again without a record of that start. otherFaults contains everything else that is
-// wrong; the loss of writes cannot explain it.
+// verdict lists what is wrong after a power cut. brokenPromises contains promises that do not hold, and jobs
+// that had started and wait again without a record of that start. otherFaults contains faults that a loss of
+// writes cannot explain, such as a service that does not start.
 type verdict struct{ brokenPromises, otherFaults []string }
 
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the

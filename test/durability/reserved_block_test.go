@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service sends jobs to a runner in blocks before workers are free. A block may be interrupted before its
-// jobs start. Cancelled and expired jobs of the block do not run. If the workers are stopped or the service is
-// killed, the jobs return to the queue and run once.
+// The service sends jobs to a runner in blocks before workers are free. The following holds for jobs of a
+// block that have not started: if they are cancelled or expire, they do not run; if the workers are stopped
+// or the service is killed, they return to the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	testrig.SkipIfShort(t)
 	counts := map[string]int{}
@@ -67,9 +67,9 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 // release lets the runner read all START frames.
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the given jobs and 64 more, whose parameters the caller's function may change. If
-// delayStart is true, the runner delays their START frames. reserve repeats this until at least 32 jobs are
-// reserved: the runner has received but not started them.
+// reserve enqueues the given jobs and 64 more, whose parameters editParams may change. If delayStart is true,
+// the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner
+// has received but not started them.
 func (b *reservedBlock) reserve(delayStart bool, editParams func(map[string]any), firstJobs ...map[string]any) {
 	b.Helper()
 	for range 5 {

@@ -25,7 +25,8 @@ func queueOnPostgres(t *testing.T) (*testrig.Queue, *pgserver.Server) {
 	return q, p
 }
 
-// If a killed service has its database on a PostgreSQL server, it gives the same guarantees as with SQLite.
+// If a service is killed, it loses no job and runs no job twice, also if its database is on a PostgreSQL
+// server.
 func TestServiceKilledOnAServer(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -305,8 +306,8 @@ func TestQueueMoves(t *testing.T) {
 }
 
 // If the settings name another store, the service starts with the jobs of that store. When the settings name
-// the first store again, the service finds the first jobs. The service refuses a store while its runners still
-// have jobs or results of another store.
+// the first store again, the service finds the jobs in it. While a runner still has jobs or results of one
+// store, the service refuses to start with another.
 func TestServiceCanSwitchStores(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -110,8 +110,8 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 	q.MustCLI("wait", "--timeout", "20s", "waits")
 }
 
-// The operator may mount a file system at the parent directory of the jobs' private directories, to
-// limit how much jobs can write there.
+// An operator who wants to limit how much jobs can write to their private directories can mount a file system
+// at the parent directory.
 func TestJobsDirCanBeAMount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a file system; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")

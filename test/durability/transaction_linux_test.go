@@ -139,8 +139,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// If the quota of a user is full, a job that an application enqueues by SQL makes the service delete older data
-// of that user. A job that is enqueued in another way has the same effect.
+// If a job does not fit into the quota of its user, the service deletes older data of that user. It does so
+// for a job that an application enqueues by SQL as for any other job.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := queueOnPostgres(t)

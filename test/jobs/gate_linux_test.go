@@ -144,8 +144,8 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q.MustCLI("wait", "later", "--timeout", "20")
 }
 
-// After the reply to a pause of a queue, no job of the queue starts, not even one that a runner has already
-// received. With --freeze, running jobs stop too, including those that have just started.
+// After the reply to a pause of a queue, no job of the queue starts, not even one that was already sent to a
+// runner. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A gate limits how many jobs with its key run or start. If users share the key, the gate has the limit that
-// the operator has set, also after a restart. A job cannot change that limit.
+// Jobs that name the same key, such as that of a lock, share a limit on how many of them run or start. If the
+// key is shared by users, the limit is the one that the operator has set, also after a restart. A job cannot
+// change that limit.
 func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {

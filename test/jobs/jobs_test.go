@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// retryDelays returns the times between the end of each attempt and the start of the next.
+// retryDelays returns the times from the end of each attempt of a job to the start of its next attempt.
 func retryDelays(j testrig.Job) (delays []time.Duration) {
 	for i := 1; i < len(j.History); i++ {
 		delays = append(delays, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// maxStepTime is the longest time that a request may take while the service processes many jobs in steps. A
-// busy machine can make several steps in this time, but not all of them.
+// maxStepTime is the longest time that a request may take while the service processes many jobs in steps. On
+// a busy machine, several steps fit in this time, but not the whole work.
 const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
 // enqueueMany enqueues n jobs, 1,000 per request.
@@ -23,8 +23,8 @@ func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
 	}
 }
 
-// enqueueUntil enqueues jobs one after another until isDone returns true. It returns the number of jobs and
-// the time that the slowest request took. timeLimit bounds the whole time.
+// enqueueUntil enqueues jobs one after another until isDone returns true, at most for timeLimit. It returns
+// the number of enqueued jobs and the time that the slowest request took.
 func enqueueUntil(w *testrig.Wire, timeLimit time.Duration, isDone func() bool) (
 	requestCount int, longestTime time.Duration,
 ) {

@@ -168,8 +168,8 @@ func TestScheduleRunNow(t *testing.T) {
 	}
 }
 
-// Even if the service is killed repeatedly, each occurrence gets exactly one job. With --catch-up all,
-// occurrences that were missed while no service ran are caught up one after another.
+// Even if the service is killed repeatedly, each planned start of a schedule gets exactly one job. With
+// --catch-up all, starts that were missed while no service ran get their jobs later, one after another.
 func TestScheduleWhileKilled(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -284,9 +284,8 @@ func TestWrongSchedules(t *testing.T) {
 	}
 }
 
-// A request contains the fields of the schedule and of its jobs in one flat object. In that object, jitter is
-// the field of the schedule, and backoff_jitter is a field of its jobs. The response repeats the fields of the
-// request.
+// In a request, the fields of a schedule and of its jobs are in one flat object. The field jitter is about
+// the schedule, and backoff_jitter about its jobs. The response repeats the fields of the request.
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -28,8 +28,8 @@ type window struct {
 	address string
 }
 
-// openWindow opens a browser window and signs in with a link from `queuectl web open`. If a script of the page
-// reports an error, the test fails.
+// openWindow opens a browser window and signs in with a link from `queuectl web open`. The test fails if a
+// script of the web page reports an error.
 func openWindow(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.SkipIfShort(q)
@@ -175,7 +175,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 
 	// The list updates itself, except while a job is selected or the pointer is on the list. The second click
-	// moves the pointer away, so that only the selection delays the update.
+	// moves the pointer away from the list, so that here only the selection can delay the update.
 	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
 	q.MustCLI("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))

@@ -42,7 +42,7 @@ func fillWithExamples(q *testrig.Queue) {
 	})
 }
 
-// A picture of each page can be taken at two window widths and in both colour schemes. With -update, the test
+// The test takes pictures of all pages, at two window widths and in both colour schemes. With -update, it
 // replaces the picture in docs/dashboard.md.
 func TestPicturesOfThePages(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")

@@ -182,8 +182,8 @@ func TestPageAtASocket(t *testing.T) {
 	}
 }
 
-// If systemd passes sockets to the service, the page listens on all of them from the start of the
-// service. No setting or command can make the page stop listening on them.
+// If systemd passes sockets to the service, the page listens on all of them from the start of the service. No
+// setting or command can make the page stop listening on them.
 func TestPageOfTheSystemsSockets(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	var addresses []string

@@ -28,14 +28,14 @@ type Server struct {
 	databases int // number of databases that Create has created
 }
 
-// shared contains the server that Shared returns, and the lock of that server.
+// shared contains the server that Shared returns, and the mutex that guards it.
 var shared struct {
 	sync.Mutex
 	server *Server
 }
 
-// Shared returns a server that several tests share. Tests must not stop it. It does not flush its data to the
-// disk. A package that calls Shared must call StopShared at its end.
+// Shared returns a server for all tests of a package. Tests must not stop it. It does not flush its data to
+// the disk. A package that calls Shared must call StopShared at its end.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -169,8 +169,8 @@ func (s *Server) Create(t testing.TB) (url string) {
 	return s.URL(name)
 }
 
-// Standby starts a synchronous standby, a copy of the server that is always up to date: when the server reports
-// a commit, the standby has already stored the transaction.
+// Standby starts a synchronous standby: a second server with a copy of the data. Each commit waits until the
+// standby has stored the transaction.
 func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")

@@ -12,8 +12,7 @@ import (
 	"syscall"
 )
 
-// nobodyUID is the account that runs the server if the test runs as root, because PostgreSQL refuses to run as
-// root.
+// nobodyUID is the account that runs the server if the test runs as root. PostgreSQL refuses to run as root.
 const nobodyUID = 65534
 
 // chownToServer gives a directory to the account of the server.

@@ -33,8 +33,8 @@ func (c *call) fail(err error) int {
 	return 1
 }
 
-// exitStatus returns the exit code of a program that ends with err: 0 if err is nil. Otherwise it prints err
-// and returns 1.
+// exitStatus returns 0 if err is nil. Otherwise it prints err and returns 1. A program ends with this exit
+// code.
 func (c *call) exitStatus(err error) int {
 	if err != nil {
 		return c.fail(err)
@@ -89,8 +89,8 @@ func execute(ctx context.Context, args []string) error {
 	return exitCodeError(c.execute(args[0]))
 }
 
-// lastLongExitCode is the last exit code that does not fit into 8 bits. The interpreter reports such a code as
-// 255.
+// lastLongExitCode is the last exit code that does not fit into 8 bits. The shell interpreter reports such a
+// code as 255.
 var lastLongExitCode int
 
 // exitCodeError returns the error that reports an exit code to the interpreter.
@@ -186,12 +186,12 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	return cmd, 0
 }
 
-// heldVariable is the environment variable that contains the handle of the file that the program named hold has
+// heldVariable is the environment variable with the handle of the file that this package's program "hold" has
 // opened.
 const heldVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle of the file that the program named hold has opened, or 0 if no file is held. All
-// descendants of that program inherit the handle.
+// heldHandle returns the handle of the file that this package's program "hold" has opened, or 0 if it did not
+// run. All descendants of that program inherit the handle.
 func heldHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {

@@ -159,8 +159,8 @@ func rewriteForks(file *syntax.File) {
 	})
 }
 
-// startInBackground returns a command that starts cmd in the background. The programs of a pipe, or a single
-// program, run directly. Any other command runs in a shell.
+// startInBackground returns a command that starts cmd in the background. A single program, and each program
+// of a pipe, runs without a shell. Any other command runs in a shell.
 func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programs contains the programs that the tests call, by name. They have only the features that the tests use.
-// Their functions return exit codes.
+// programs contains the implementations of the programs that the tests call, by name. Each has only the
+// features that the tests use, and returns its exit code.
 var programs map[string]func(*call) int
 
 // builtinPrograms lists programs that always end quickly. The shell runs them in its own process, because

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// `queuectl drain` returns once no job can start, even if the runner does not answer. If a runner received a job
-// before the drain, it does not start the job afterwards.
+// `queuectl drain` returns once no job can start, even if a runner does not answer. A job that a runner
+// received before the drain does not start afterwards.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If a service has no free file descriptors, it refuses connections and uses little CPU. When
+// If a service has no free file descriptors, it refuses connections and does not use much CPU. When
 // descriptors are free again, it accepts connections and runs the acknowledged jobs.
 func TestOutOfDescriptors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -63,8 +63,8 @@ func startWithLimits(q *testrig.Queue, limits string) error {
 	return q.TryStart("--workers", "2")
 }
 
-// If a resource limit would make a service fail later, the service does not start, and the error names the
-// limit. If the service may open fewer descriptors than its settings need, it starts, but allows fewer
+// If a resource limit of the service is so low that the service would fail later, it does not start, and the
+// error names the limit. If it may open fewer descriptors than its settings need, it starts, but allows fewer
 // connections, in total and per user, and `queuectl status` reports that.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
@@ -96,7 +96,8 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 		}
 		defer c.Close()
 		fmt.Fprintln(c, `{"id":1,"method":"hello"}`)
-		// The connection is busy, so the service does not close it to admit another one.
+		// This connection waits for a job, so it is not idle, and the service does not close it to admit
+		// another one.
 		fmt.Fprintf(c, `{"id":2,"method":"wait","params":{"ids":[%q]}}`+"\n", strings.TrimSpace(id))
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if messages, err = bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(messages, "result") {
@@ -175,7 +176,7 @@ func TestSlowDisk(t *testing.T) {
 	pid := q.Show(running).PID
 	stop := q.InjectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.CLI("enqueue", "true") // keeps the service's writer busy with an fsync
+	go q.CLI("enqueue", "true") // makes the service busy with a commit, whose fsync is slow
 	started := time.Now()
 	cancelled := make(chan testrig.Result, 1)
 	go func() { cancelled <- q.CLI("cancel", running) }()
@@ -291,9 +292,9 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 }
 
-// `queuectl enqueue` names the limits of a job that are not enforced. With --require-limits, it refuses such a
-// job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and says how the other
-// limits are enforced.
+// `queuectl enqueue` names the limits of a job that this machine cannot enforce. With --require-limits, it
+// refuses such a job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and says
+// how the other limits are enforced.
 func TestUnenforcedLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service needs some parts of its program only during its start. Afterwards it releases their memory and
-// continues to work.
+// After its start, the service releases the memory of code that it needs only to start, and continues to
+// work.
 func TestStartupMemoryIsReleased(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	// If the start takes long, the memory is released only at the next periodic check.

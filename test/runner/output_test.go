@@ -143,8 +143,8 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// `queuectl logs -f` prints output while the job runs, for all of its attempts. `queuectl show` prints the
-// output up to now.
+// While a job runs, `queuectl logs -f` prints the output as it arrives, for all attempts of the job, and
+// `queuectl show` prints the output up to now.
 func TestFollow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -268,8 +268,8 @@ func TestLogsPick(t *testing.T) {
 	}
 }
 
-// A client that follows all attempts of a job gets the output of each attempt, even of attempts that have
-// already ended.
+// A client that follows all attempts of a job gets the output of each attempt, even of attempts that had
+// ended before the client asked.
 func TestNoAttemptIsMissed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -53,8 +53,9 @@ func TestPausedForkingTreesStop(t *testing.T) {
 	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
 }
 
-// checkTreesPaused checks the promises of TestPausedForkingTreesStop. If stoppedBySignal is true, a signal must
-// have stopped each process of a paused tree. Otherwise, no process of it may be stopped by a signal.
+// checkTreesPaused pauses and resumes trees of jobs that fork all the time, and checks what
+// TestPausedForkingTreesStop promises. If stoppedBySignal is true, a signal must have stopped each process of
+// a paused tree. Otherwise, a control group stops the tree, and no process may be stopped by a signal.
 func checkTreesPaused(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
 	t.Parallel()
 	q.Start("--workers", "2")

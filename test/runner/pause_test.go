@@ -261,9 +261,9 @@ func TestPauseAll(t *testing.T) {
 	waitTicking(q, "a")
 }
 
-// A stop of the service does not wait for paused jobs. If a job was paused individually, it is held, so that the
-// next service does not run it. If a job was paused only by `queuectl pause --all`, it is pending, and starts
-// after `queuectl resume --all`.
+// When the service stops, it does not wait for paused jobs. A job that a user has paused individually is
+// held, so that the next service does not run it. A job that was paused only by `queuectl pause --all` is
+// pending, and starts after `queuectl resume --all`.
 func TestStopOfPausedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job that kills its runner in each attempt is dead with the reason "poison" after it has killed three
-// runners while it ran alone. Its number of retries does not matter. Jobs that were in the first killed runner
-// run alone once and complete. A runner for a single job ends with its job.
+// A job may kill its runner in each attempt. It is dead with the reason "poison" once it has killed three
+// runners in which it ran alone, whatever its number of retries. Other jobs of the first killed runner run
+// alone once and complete. A runner for a single job ends with its job.
 func TestPoison(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.Dial()
@@ -51,8 +51,9 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// A job that is suspected of killing its runner runs alone. If the service restarts while the job runs, the new
-// service adopts the runner and starts no other job in it. The runner ends after the job.
+// A suspect is a job whose last runner died, perhaps because of the job. It runs alone in a runner. If the
+// service restarts while a suspect runs, the new service adopts the runner and starts no other job in it. The
+// runner ends after the job.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")

@@ -9,9 +9,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the directory of a runner is removed, the runner ends itself and its jobs, because no service could find
-// it. If a service is running, these jobs return to the queue; otherwise they are lost. The history of each job
-// shows which of the two happened. No process tree runs at the same time as the next attempt of its job.
+// If the directory of a runner is removed, no service could find the runner any more, so it ends itself and
+// its jobs. If a service is running, these jobs return to the queue; otherwise they are lost. The history of
+// each job shows which of the two happened. No process tree runs at the same time as the next attempt of its
+// job.
 func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -45,8 +46,8 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
 				t.Errorf("job %+v, want a first attempt with the reason %s, and another attempt", j, c.reason)
 			}
-			// The service sent the attempts between the first and the last to the runner, but they never
-			// started.
+			// Between the first and the last attempt, the service sent the job to the runner again, but no
+			// attempt started.
 			for _, a := range j.History[1 : len(j.History)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
 					t.Errorf("attempts %+v; want no started attempt between the first and the last", j.History)

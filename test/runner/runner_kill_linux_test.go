@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If another process gets the pid of a dead job or a dead runner, the service sends no signal to
-// that process. The service recognises another process by its start time.
+// If the pid of a dead job or a dead runner is used again by another process, the service sends no signal to
+// that process. The service compares start times to recognise it.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the kernel reuses the pids", func(t *testing.T) {
 		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
@@ -34,7 +34,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The file is the running table, in which a runner records its attempts. A slot of the table has 64
+			// The file is the running table, in which a runner records its running attempts in slots of 64
 			// bytes. Slot 0 describes the runner and starts with its pid. In other slots, the third number is
 			// the pid of the job.
 			const slot = 64

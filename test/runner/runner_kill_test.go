@@ -49,8 +49,9 @@ type treeQueue struct {
 	reservedIDs []string       // ids of the jobs in the runner that have not started
 }
 
-// startTreesWithReserve starts the process trees and waits until the runner has also received jobs that it cannot
-// start yet. On a slow machine the service may send no such jobs. The function then starts again.
+// startTreesWithReserve starts the process trees and waits until the runner has also received jobs that it
+// cannot start yet. On a slow machine the service may send no such jobs. The function then starts everything
+// again.
 func startTreesWithReserve(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {
@@ -105,7 +106,8 @@ func (r *treeQueue) treeParams(id, shape string) map[string]any {
 		"env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir}
 }
 
-// heldLocks returns the ids of the jobs whose process trees still exist, which it detects by their locks.
+// heldLocks returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
+// job.
 func (r *treeQueue) heldLocks() (jobIDs []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))

@@ -16,9 +16,9 @@ import (
 )
 
 // oldestCompatible returns the commit of the oldest program that can open the current database and exchange
-// messages with current runners. This is the commit that last changed the schema or the messages. Earlier
-// commits have the schema in store/sql. A commit that only moves these files does not count. Without a git
-// history, oldestCompatible returns "".
+// messages with current runners: the commit that last changed the schema or the messages. The schema was in
+// store/sql in earlier commits. A commit that only moves these files does not count. Without a git history,
+// oldestCompatible returns "".
 func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()

@@ -105,8 +105,8 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 	}
 }
 
-// If a runner reaches its file size limit, it stores as much of an output as it can, as on a full disk, and
-// keeps running. The jobs have the default handling of SIGXFSZ, the signal for exceeding the limit.
+// If a runner reaches its file size limit, it stores as much of a job's output as it can, as on a full disk,
+// and keeps running. The jobs have the default handling of SIGXFSZ, the signal for exceeding the limit.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -142,9 +142,9 @@ func copies(n int, spec testrig.Fields) (specs []testrig.Fields) {
 	return specs
 }
 
-// During a shortage the worker pool does not try one job after another. After the first failed start, it delays
-// only that job. After each further failed start, it starts nothing for a while, longer each time. Waiting jobs
-// lose no attempts.
+// If the machine lacks a resource, the service does not try to start one waiting job after another. After the
+// first failed start, it delays only that job. After each further failed start, it starts nothing for a
+// while, longer each time. Waiting jobs lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -225,9 +225,9 @@ func setLimit(t *testing.T, pid, resource int, limit uint64) (restore func()) {
 	return func() { set(previous) }
 }
 
-// If a job cannot start and the fault is its own, such as a missing program, the start counts as an attempt. The
-// job gets the exit code that a shell would return, and an error with the reason. If its program cannot be
-// executed, the job is not retried, except if another process has the program open for writing.
+// If a job cannot start because of a mistake in the job, such as a missing program, the start counts as an
+// attempt. The job gets the exit code that a shell would return, and an error with the reason. If its program
+// cannot be executed, the job is not retried, except if another process has the program open for writing.
 func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -283,8 +283,8 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	}
 }
 
-// Any error in the child process between fork and exec counts as an attempt of the job. The job's user can make
-// the kernel return any error for a program, directory or input that belongs to the user.
+// After fork, the child process uses programs, directories and inputs of the job's user, who can make the
+// kernel return any error for them. So any error between fork and exec counts as an attempt of the job.
 func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -420,8 +420,8 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	}
 }
 
-// If a whole block of jobs that the runner has received fails because of one shortage, the service pauses once,
-// not once per job.
+// The service can send a whole block of jobs to a runner. If the starts of all these jobs fail because of one
+// shortage, the service pauses once, not once per job.
 func TestOneShortageCausesOnePause(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")

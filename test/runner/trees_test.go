@@ -209,8 +209,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job can set the time between SIGTERM and SIGKILL, but a stop of the service waits at most a fixed time. The
-// fixed time also applies to a job that is already being cancelled.
+// A job can set the time between SIGTERM and SIGKILL. When the service stops, it waits at most a fixed time
+// instead, even for a job that is already being cancelled.
 func TestStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")

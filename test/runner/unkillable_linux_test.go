@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stuckQueue starts a queue with one worker. Its runner waits only briefly, instead of half a minute, for processes
-// that outlive SIGKILL. The returned spec describes a job that outlives SIGKILL: it reads a file of a FUSE server
-// that accepts the request and never replies.
+// stuckQueue starts a queue with one worker. The returned spec describes a job that outlives SIGKILL: it
+// reads a file of a FUSE server that accepts the request and never replies. To save time, the runner waits
+// only briefly, instead of half a minute, for processes that outlive SIGKILL.
 func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	t.Helper()
 	testrig.RequireDisks(t, "/dev/fuse")

@@ -160,8 +160,8 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 }
 
-// A job reports its progress with a file or with `queuectl progress`. All commands that show the job show the
-// progress, also after a restart of the service. The last progress stays with the job after its end.
+// A job reports its progress with a file or with `queuectl progress`. All commands that show the job show its
+// progress, also after a restart of the service and after the end of the job.
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// explorerRole is the environment variable that makes this test binary start a program as Explorer does at
-// logon and on a double click. The value is the path of the program.
+// explorerRole is the environment variable that makes this test binary behave like Explorer, which starts
+// programs at logon and on a double click. The value is the path of the program to start.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
 // runAsExplorer runs the program that explorerRole names, as Explorer does. It returns the exit code.

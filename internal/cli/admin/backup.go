@@ -25,8 +25,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// BackupVerb returns the command "queuectl backup". The code is only in queuectld, which queuectl runs for this
-// rarely used command.
+// BackupVerb returns the command "queuectl backup".
 func BackupVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var force bool
@@ -41,8 +40,8 @@ func BackupVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// isBackup reports whether a file is empty or contains a queue's database, as a backup does. It checks
-// the application id at offset 68 of the header of an SQLite file (sqlite.org/fileformat.html).
+// isBackup reports whether a file is empty or contains a queue's database, as a backup does. An SQLite file
+// contains the application id at offset 68 (sqlite.org/fileformat.html), and isBackup checks that id.
 func isBackup(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -96,7 +95,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		if err != nil {
 			return files.UnwritableError("backup", dir, err)
 		}
-		defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
+		defer os.Remove(tmp.Name()) // after the rename the file has another name, so this call fails, which is harmless
 		end, err := a.receiveBackup(ctx, c, tmp)
 		if err == nil {
 			err = tmp.Sync()

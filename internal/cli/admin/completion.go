@@ -38,8 +38,7 @@ func printBashCompletion(r *cobra.Command, a command) error {
 	return a.Println(bashCompletionFallback + "\n" + strings.TrimSuffix(text, "\n"))
 }
 
-// CompletionVerb returns the command "queuectl completion". The code is only in queuectld, which queuectl runs for
-// this command, to keep queuectl small.
+// CompletionVerb returns the command "queuectl completion".
 func CompletionVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{

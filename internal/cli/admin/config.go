@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/when"
 )
 
-// ConfigVerb returns the command "queuectl config". Only queuectld links it, because it is rarely used and the
-// table of settings would slow down each start of queuectl.
+// ConfigVerb returns the command "queuectl config". It is in queuectld, because the table of settings would
+// slow down each start of queuectl.
 func ConfigVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	get := &cobra.Command{
@@ -30,7 +30,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKeyParams{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
-					// For an alias whose value has another form, text output has that form, but JSON output does not.
+					// The user may have named an alias of the setting, and an alias may have another unit.
+					// Text output has the unit of that name. JSON output has the unit of the setting.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
@@ -107,8 +108,8 @@ func (a command) configList(cmd *cobra.Command) error {
 	})
 }
 
-// validateSettings checks a settings file without a service. If a service runs, it also names the settings of the
-// file that stored settings override.
+// validateSettings checks a settings file without a service. If a service runs, validateSettings also names
+// the settings of the file that have no effect, because stored settings override them.
 func (a command) validateSettings(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFile(args)
 	if err != nil {
@@ -165,8 +166,8 @@ func overrideText(v control.ConfigValue) string {
 		"version of queuectl"
 }
 
-// settingsFile returns the file in args. Without one, it returns the settings file of the chosen queue, or of
-// the user's own service.
+// settingsFile returns the settings file that args names. If args is empty, it returns the settings file of
+// the chosen queue, or of the user's own service.
 func (a command) settingsFile(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil

@@ -1,5 +1,6 @@
-// Package admin implements the commands that only queuectld links, because they are used rarely or would make
-// queuectl larger. They are about schedules, queues, settings, nodes, statistics and backups.
+// Package admin implements the commands that are used rarely or would make queuectl larger. Only queuectld
+// contains them, and queuectl executes queuectld for these commands. They are about schedules, queues,
+// settings, nodes, statistics and backups.
 //
 // Each command has a function like ScheduleVerb, which cmd/queuectld adds to the table of commands.
 package admin
@@ -45,8 +46,7 @@ func checkChanges(changes json.RawMessage) error {
 	return queue.CheckJSON(changes)
 }
 
-// EditVerb returns the command "queuectl edit". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// EditVerb returns the command "queuectl edit".
 func EditVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var s cli.Selection
@@ -102,7 +102,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
-	// The flag --user selects jobs. So only JSON can change a job's user.
+	// In this command, --user selects jobs. So no flag can change the user of a job, only JSON can.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		// Remove the default from the description, because "queuectl edit" keeps the fields that no flag sets.
@@ -131,7 +131,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			return err
 		}
 		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID, State: present.ParseState(job.State)}); err != nil {
-			return err // the job cannot be changed; say so before the user edits
+			return err // report now that the job cannot be changed, before the user edits its fields
 		}
 		before := job.Spec
 		delete(before, "id")
@@ -213,7 +213,7 @@ func (a command) newEditFile(fields map[string]any) (*editFile, error) {
 	return &editFile{a: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
 }
 
-// keepIfChanged reports whether the user has changed the file. It removes an unchanged file.
+// keepIfChanged reports whether the user has changed the file. If not, it removes the file.
 func (e *editFile) keepIfChanged() bool {
 	if text, err := os.ReadFile(e.path); err != nil || !bytes.Equal(text, e.originalText) {
 		return true
@@ -257,7 +257,7 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	before, none := xterm.GetState(int(a.Stdin.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		xterm.Restore(int(a.Stdin.Fd()), before) // ignore an error, because no other remedy exists
+		xterm.Restore(int(a.Stdin.Fd()), before) // on an error, nothing else can restore the terminal
 		if term.IsTerminal(a.Stderr) {
 			fmt.Fprint(a.Stderr, showCursorCode)
 		}

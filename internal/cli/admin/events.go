@@ -14,8 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// EventsVerb returns the command "queuectl events". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// EventsVerb returns the command "queuectl events".
 func EventsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Events
@@ -24,8 +23,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// Without a queue, there are no past events and no batches. So the command prints nothing, unless
-			// it waits for future events of the whole queue.
+			// If no queue exists yet, there are no past events and no batches. In this case the command
+			// prints nothing and succeeds, unless it waits for future events of the whole queue.
 			p.IDs, a.MissingQueueIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
@@ -56,7 +55,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// restrictToBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
+// restrictToBatch restricts the events in p to the jobs of the batch that the flags name. found reports
+// whether the batch has jobs.
 func (a command) restrictToBatch(cmd *cobra.Command, s *cli.Selection, p *control.Events) (found bool, err error) {
 	c, err := a.ReadOrWaitClient(cmd.Context(), p.Follow)
 	if err != nil {

@@ -59,8 +59,8 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Some errors suggest the command that the user meant. They are about unexpected arguments, flags of other
-// programs, and schedules without a name.
+// The errors about unexpected arguments, about flags of other programs, and about a schedule without a name
+// suggest the command that the user probably meant.
 func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
@@ -138,8 +138,8 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// For a subcommand of another program, the error names the subcommand of queuectl with the same meaning, if
-// there is one.
+// For a subcommand of another program, the error names queuectl's subcommand with the same meaning, if
+// queuectl has one.
 func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
 	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
@@ -177,7 +177,7 @@ func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// A similar word is suggested only if the typed word is probably a typing error.
+// The error about an unknown word suggests a similar word only if the user probably made a typing error.
 func TestHintsForTypingErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command",
@@ -197,8 +197,8 @@ func TestHintsForTypingErrors(t *testing.T) {
 	}
 }
 
-// The tables of hints contain no command of queuectl, no word twice, and only hints with flags and commands
-// that exist.
+// No word in the tables of hints is a command of queuectl, and none occurs twice. The hints name only flags
+// and commands that exist.
 func TestHintsAreRight(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
@@ -261,8 +261,8 @@ func TestExamplesAreRight(t *testing.T) {
 	}
 }
 
-// If a flag needs a time and gets a duration, or a duration and gets a time, the error says how to write the
-// value.
+// If the user gives a duration to a flag for a time, or a time to a flag for a duration, the error says how
+// to write the value.
 func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours":      `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`,
@@ -277,7 +277,7 @@ func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	}
 }
 
-// The settings that are durations accept a duration in words. The values of other settings are not changed.
+// A setting that is a duration accepts a duration in words. The value of any other setting is sent unchanged.
 func TestSettingsTakeDurationsInWords(t *testing.T) {
 	for _, c := range [][3]string{
 		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"},

@@ -13,8 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateVerb returns the command "queuectl gate". The code is only in queuectld, which queuectl runs for this rarely
-// used command.
+// GateVerb returns the command "queuectl gate".
 func GateVerb(a *cli.App) *cobra.Command {
 	gates := func(ctx context.Context, c *control.Client, cursor string) ([]control.GateView, string, error) {
 		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})

@@ -92,7 +92,8 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
-			// The flag --help is not in these lists, so add 1.
+			// The help of the command lists --help too, but LocalFlags and InheritedFlags do not contain it,
+			// so add 1.
 			if got, want := countFlags(text), help.CountVisibleFlags(cmd.LocalFlags())+
 				help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
@@ -139,13 +140,14 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	check(root)
 }
 
-// isMetavar reports whether a description begins with an abbreviation or a word for a value.
+// isMetavar reports whether the first word of a flag's description is in upper case, because it is an
+// abbreviation or the word for the flag's value.
 func isMetavar(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)
 }
 
-// The completion of --state offers only states of jobs on which the command can act.
+// The completion of --state offers only the states in which the command can act on a job.
 func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{

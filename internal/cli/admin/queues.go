@@ -20,8 +20,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueVerb returns the command "queuectl queue". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// QueueVerb returns the command "queuectl queue".
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
@@ -88,7 +87,8 @@ func queueSetVerb(a command) *cobra.Command {
 				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 			}
 			if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-				// Return only the text, because it already names the field.
+				// Keep only the text of the error, which names the field. From a *queue.Error, flagError
+				// would drop the name of the field.
 				return fmt.Errorf("%v", err)
 			}
 			return nil
@@ -160,8 +160,8 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// applyToQueues calls method once for each named queue and prints the results. If all is true, it makes a single
-// call, without a name.
+// applyToQueues calls method once for each named queue and prints the results. If all is true, it calls
+// method only once, with an empty name.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	method cli.ClientMethod[string, control.QueueList]) error {
 	switch {
@@ -206,7 +206,8 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	})
 }
 
-// noOwnFlagChanged reports whether the user set no flag that belongs only to this command.
+// noOwnFlagChanged reports whether the user set no flag of this command itself. Flags that the command
+// inherits do not count.
 func noOwnFlagChanged(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// If a flag cannot parse its value, the error names the flag and says what to write, without texts of Go's
-// libraries. Other packages test the flags of the commands that they build.
+// If a flag cannot parse its value, the error names the flag and says what to write. The error contains no
+// texts of Go's libraries. This test covers the commands of this package.
 func TestFlagErrorsNameTheValue(t *testing.T) {
 	own := []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},

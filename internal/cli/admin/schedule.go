@@ -22,8 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleVerb returns the command "queuectl schedule". The code is only in queuectld, which queuectl runs for
-// this rarely used command.
+// ScheduleVerb returns the command "queuectl schedule".
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
@@ -83,8 +82,8 @@ func scheduleAddVerb(a command) *cobra.Command {
 	return cmd
 }
 
-// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If an argument is a JSON array, it
-// returns the elements of the array.
+// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If an argument is a JSON array,
+// parseScheduleArgs returns the elements of that array.
 func (a command) parseScheduleArgs(
 	p *control.ScheduleAdd, args []string, argsBeforeDash int,
 ) ([]json.RawMessage, error) {
@@ -94,11 +93,11 @@ func (a command) parseScheduleArgs(
 		words = args[:argsBeforeDash]
 	}
 	switch {
-	// The first word is a cron expression, so the name is missing.
+	// The first word is a cron expression. So the user has left out the name.
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
 		return nil, fault.Usagef("no schedule name given; write it before the cron expression: queuectl "+
 			"schedule add NAME %s …", queue.QuoteShellWord(words[0]))
-	// The second word is a command, so the cron expression is missing.
+	// The second word is a command. So the user has left out the cron expression.
 	case len(words) == 2 && argsBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.Clip(words[1])))
@@ -199,8 +198,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command that calls method for each schedule that the user names. outcome describes a
-// changed schedule in messages, for example "is paused".
+// scheduleCommand builds a command that calls method for each schedule that the user names. The command then
+// prints, for example, that the schedule "is paused"; outcome is that text.
 func (a command) scheduleCommand(name, short, outcome string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{

@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/hints"
 )
 
-// SchemaVerb returns the command "queuectl schema". The code is only in queuectld, which queuectl runs for this
-// rarely used command.
+// SchemaVerb returns the command "queuectl schema".
 func SchemaVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods",

@@ -15,8 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DrainVerb returns the command "queuectl drain". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// DrainVerb returns the command "queuectl drain".
 func DrainVerb(app *cli.App) *cobra.Command {
 	var p control.Drain
 	cmd := cli.RequestVerb(app, "drain [--wait | --off]", "Start no new jobs until drain --off, even after a restart",
@@ -35,8 +34,7 @@ func DrainVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// ReloadVerb returns the command "queuectl reload". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// ReloadVerb returns the command "queuectl reload".
 func ReloadVerb(app *cli.App) *cobra.Command {
 	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).Reload,
 		&control.NoParams{}, func(reply control.ReloadResult) error {
@@ -52,8 +50,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 		})
 }
 
-// CleanupVerb returns the command "queuectl cleanup". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// CleanupVerb returns the command "queuectl cleanup".
 func CleanupVerb(app *cli.App) *cobra.Command {
 	var p control.Cleanup
 	var yes bool
@@ -97,8 +94,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// NodeVerb returns the command "queuectl node". The code is only in queuectld, which queuectl runs for this rarely
-// used command.
+// NodeVerb returns the command "queuectl node".
 func NodeVerb(a *cli.App) *cobra.Command {
 	nodes := func(ctx context.Context, c *control.Client, cursor string) ([]control.NodeView, string, error) {
 		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
@@ -137,8 +133,7 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// WebVerb returns the command "queuectl web". The code is only in queuectld, which queuectl runs for this command,
-// to keep queuectl small.
+// WebVerb returns the command "queuectl web".
 func WebVerb(a *cli.App) *cobra.Command {
 	var p control.WebStart
 	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
@@ -158,8 +153,7 @@ func WebVerb(a *cli.App) *cobra.Command {
 	return cli.GroupCommand("web", "Start, stop and open the web dashboard", start, stop, open)
 }
 
-// WhoamiVerb returns the command "queuectl whoami". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// WhoamiVerb returns the command "queuectl whoami".
 func WhoamiVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
@@ -171,8 +165,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 	}
 }
 
-// HookVerb returns the command "queuectl hook". The code is only in queuectld, which queuectl runs for this rarely
-// used command.
+// HookVerb returns the command "queuectl hook".
 func HookVerb(a *cli.App) *cobra.Command {
 	var p control.HookTestParams
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",

@@ -13,8 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StatsVerb returns the command "queuectl stats". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// StatsVerb returns the command "queuectl stats".
 func StatsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.StatsParams

@@ -16,8 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// SimulateVerb returns the command "queuectl simulate". The code is only in queuectld, which queuectl runs for
-// this command, to keep queuectl small.
+// SimulateVerb returns the command "queuectl simulate".
 func SimulateVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Simulate
@@ -50,8 +49,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// TreeVerb returns the command "queuectl tree". The code is only in queuectld, which queuectl runs for this
-// command, to keep queuectl small.
+// TreeVerb returns the command "queuectl tree".
 func TreeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var asDot bool
@@ -102,9 +100,10 @@ func (a command) printTree(t *control.TreeView) (err error) {
 	return err
 }
 
-// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. edge leads
-// from the parent to the job. It is nil for a job without parents. linePrefix precedes the job's line, and childPrefix
-// precedes the lines of its dependants.
+// drawNode prints a job and, below it, its dependants. If the job was printed before, drawNode prints only
+// the job's line. linePrefix precedes that line, and childPrefix precedes the lines of the dependants.
+//
+// edge is the edge from the parent to the job, or nil for a job without parents.
 func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.TreeEdge,
 	linePrefix, childPrefix string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))

@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file starts the user's own service when a client needs it. Two clients may do so at the same time. One
-// of the two services gets the lock of the state directory. The other one exits with the code exitLostRace, and
-// its client then waits for the first service.
+// This file starts the user's own service when a client needs it. If two clients do so at the same time, two
+// services start. One of them gets the lock of the state directory. The other one exits with the code
+// exitLostRace, and the client that started it waits for the first service.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
@@ -39,8 +39,8 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
 		return c, t.ConnectError(err)
 	}
-	// The system starts a registered service. If it does not run, the user has stopped it, so do not start it
-	// here.
+	// The system starts a registered service. If a registered service does not run, the user has stopped it,
+	// so do not start it here.
 	if _, registered := osservice.FindUserService(); registered {
 		return c, t.ConnectError(err)
 	}
@@ -54,8 +54,8 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	return c, f.StartAndWait(ctx, c, t)
 }
 
-// StartAndWait starts the service t in the background and waits until the client c can connect to it. The
-// service must be the user's own, or its directory must be known.
+// StartAndWait starts the service t in the background and waits until the client c can connect to it. t must
+// be the user's own service, or a service whose directory is known.
 func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
@@ -92,9 +92,12 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 // exitLostRace is the exit code of a service whose directory another service already uses.
 var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// startError returns the error about a service that did not start. If the service's exit code is above 2, this
-// process exits with the same code. Lower codes are not specific: 2, for example, means a crash. Commands that
-// set FailureCode never use the service's code, because they have one exit code for all failures.
+// startError returns the error about a service that did not start. If the service's exit code is above 2,
+// this process exits with the same code. Lower codes say nothing about the cause. For example, 2 can mean a
+// crash.
+//
+// If FailureCode is set, this process exits with FailureCode after every failure, whatever the code of the
+// service.
 func (f *Finder) startError(exitCode int, err error) error {
 	if exitCode > 2 && f.FailureCode == 0 {
 		return fault.WithExitCode(err, exitCode)
@@ -150,8 +153,8 @@ func startService(t Target) (*startedService, error) {
 	return b, nil
 }
 
-// lastLogError returns the last error that the service has added to its log. That error says why the service
-// has ended. The log is small, because the service rotates it, so its text fits in memory.
+// lastLogError returns the last error that the service has added to its log, which says why the service has
+// ended. The service rotates its log, so the text of the log fits in memory.
 func (s *startedService) lastLogError() error {
 	raw, err := os.ReadFile(s.logPath) // without the log, the error contains only the name of the log
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.

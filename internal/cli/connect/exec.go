@@ -15,16 +15,17 @@ func DaemonPath() (string, error) {
 	return findProgram("queuectld", "../libexec/queuectl")
 }
 
-// clientVersionVariable is the environment variable that passes the version of queuectl to the queuectld that
-// it executes.
+// clientVersionVariable is an environment variable. When queuectl executes queuectld, the variable contains
+// the version of queuectl.
 const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 
-// ClientVersion returns the version of the queuectl that executed this program. If no queuectl did, it
-// returns this program's version.
+// ClientVersion returns the version of the queuectl that executed this program. If the user started this
+// program directly, ClientVersion returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executorVersion, f.Version) }
 
-// DaemonPath returns the path of queuectld. It returns an error if a queuectl executed this process as queuectld. The
-// file queuectld then wrongly contains queuectl.
+// DaemonPath returns the path of queuectld. It returns an error if queuectl has executed this process as
+// queuectld, because the file queuectld then contains queuectl by mistake. Executing it again would repeat
+// this forever.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executorVersion != "" {
@@ -46,8 +47,8 @@ func ClientPath() (string, error) {
 	return findProgram("queuectl", "../../bin")
 }
 
-// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in the
-// given one, whose path is relative to that directory. The program must belong to root or to the owner of this
+// findProgram returns the path of queuectl or queuectld. It looks in this program's directory, and then in
+// otherDir, a path relative to that directory. The program must belong to root or to the owner of this
 // program.
 func findProgram(name, otherDir string) (string, error) {
 	self, err := os.Executable()

@@ -17,7 +17,7 @@ import (
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, args...)
-	// Remove this variable, because a service that inherits it does not call cleanstart.Reset.
+	// A service that inherits this variable would not call cleanstart.Reset.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -76,10 +76,11 @@ func NewSocketPath(errorPrefix, path string) (string, error) {
 	return whole, files.CheckDir(errorPrefix, filepath.Dir(whole))
 }
 
-// socketExists reports whether the socket may exist.
+// socketExists reports whether the socket exists. It returns true if that is unknown, for example without
+// permission.
 func socketExists(path string) bool { return files.Exists(path) }
 
-// Messages about a service that ends at logout contain these texts.
+// These texts are parts of messages about a service that ends at logout.
 const (
 	StartSystemCommand = "systemctl start queuectl"
 	EndsAtLogoutText   = "lingering is off, so your service and its jobs end when you log out, and the service " +

@@ -38,14 +38,15 @@ const exeSuffix = ".exe"
 // installed programs.
 func checkTrusted(string, string) error { return nil }
 
-// Exec executes queuectld with the same arguments and returns its exit code. If this process ends
-// first, a job object ends queuectld too, but not the processes that queuectld has started.
+// Exec executes queuectld with the same arguments and returns its exit code. If this process ends first,
+// queuectld ends too, because both belong to a job object. The processes that queuectld has started continue.
 func (f *Finder) Exec() (exit int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
 	}
-	// The console sends Ctrl-C to queuectld too. queuectld handles it, so this process must not end.
+	// The console sends Ctrl-C to this process and to queuectld. queuectld handles it, so this process must
+	// not end.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVersionVariable+"="+f.Version)
@@ -93,11 +94,11 @@ func NewSocketPath(errorPrefix, path string) (string, error) {
 	return path, checkSocketPath(errorPrefix, path)
 }
 
-// socketExists always returns false, because testing whether a pipe exists would connect to it. So ChooseTarget
-// checks only the service's directory.
+// socketExists always returns false, because testing whether a pipe exists would connect to it. ChooseTarget
+// finds the service by its directory instead.
 func socketExists(string) bool { return false }
 
-// Messages about a service that ends at logoff contain these texts.
+// These texts are parts of messages about a service that ends at logoff.
 const (
 	StartSystemCommand = "sc start queuectl"
 	EndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"

@@ -34,7 +34,7 @@ type Finder struct {
 	lastClient      *control.Client // the client of the most recent request; nil before the first
 }
 
-// NewFinder returns a Finder for a program of this version. The Finder prints its messages to o.
+// NewFinder returns a Finder for a program of the given version. The Finder prints its messages to o.
 func NewFinder(o *term.Output, version string) Finder {
 	defer os.Unsetenv(clientVersionVariable) // jobs must not inherit the variable
 	return Finder{messages: o, Version: version, executorVersion: os.Getenv(clientVersionVariable)}
@@ -49,8 +49,8 @@ type Target struct {
 
 	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
 
-	// ServeFlags holds the flags with which "queuectl serve" uses this service's directory. nil means that the
-	// directory is the user's default one, or is unknown.
+	// ServeFlags holds the flags with which "queuectl serve" uses this service's directory. nil means that no
+	// flags are needed, because the directory is the user's default one, or that the directory is unknown.
 	ServeFlags []string
 }
 
@@ -135,7 +135,8 @@ func targetAtSocket(socket string) Target {
 	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
 }
 
-// Paths returns the paths of the chosen service. It returns an error if they are unknown.
+// Paths returns the paths of the chosen service's files. It returns an error if the service's directory is
+// unknown.
 func (f *Finder) Paths() (config.Paths, error) {
 	t, err := f.ChooseTarget()
 	if err == nil && t.paths.StateDir == "" {
@@ -144,8 +145,8 @@ func (f *Finder) Paths() (config.Paths, error) {
 	return t.paths, err
 }
 
-// Connect connects to the chosen service. If no service could be chosen, c is nil. If the
-// connection failed, c is valid and err is the reason.
+// Connect connects to the chosen service. c is nil if no service could be chosen. If the service was chosen
+// but the connection failed, c is not nil and err is the reason.
 func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err error) {
 	if t, err = f.ChooseTarget(); err != nil {
 		return nil, t, err
@@ -164,9 +165,11 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	return c, t, err
 }
 
-// ambiguousServiceMessage returns the message that the client uses the user's own service although the machine
-// has a service too. Each user gets the message once: the first call creates a marker file in the user's state
-// directory, and later calls return "".
+// ambiguousServiceMessage returns a message for a machine on which both the user and the system have a
+// service. The message says that the client uses the user's own one.
+//
+// Each user gets the message once: the first call creates a marker file in the user's state directory, and
+// later calls return "".
 func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
 	if !files.Exists(systemPaths.StateDir) && !socketExists(systemPaths.Socket) {
 		return ""
@@ -210,9 +213,9 @@ func (f *Finder) ForgetClient() { f.lastClient = nil }
 // versionTimeout bounds how long VersionSkewHint waits for the service to report its version.
 const versionTimeout = time.Second
 
-// VersionSkewHint returns a hint if the service may not know a request because it has another version than this
-// program. err is the error of that request. VersionSkewHint returns "" if the versions are equal, or if the
-// service does not report its version.
+// VersionSkewHint returns a hint if err may mean that the service does not know a request, because its
+// version differs from that of this program. It returns "" if the versions are equal, or if the service does
+// not report its version.
 func (f *Finder) VersionSkewHint(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""

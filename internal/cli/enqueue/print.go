@@ -21,15 +21,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnExpired warns that a job will not run because it has expired. isUnreported is false if another message already
-// says so. WarnExpired then prints nothing.
+// WarnExpired warns that a job will not run, if its expiry time has passed. If isUnreported is false, another
+// message already says so, and WarnExpired prints nothing.
 func WarnExpired(o *term.Output, s *queue.Spec, isUnreported bool) {
 	if now := time.Now(); isUnreported && present.HasExpired(s.ExpiresAt, now) {
 		o.Say("warning: the job %s; to run it, set a later --expires-at", present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// PrintRemarks prints the service's remarks about a new job. For isUnreported, see WarnExpired.
+// PrintRemarks prints what the service has reported about a new job, for example limits that it does not
+// enforce. isUnreported has the same meaning as in WarnExpired.
 func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, result *control.EnqueueResult, isUnreported bool) {
 	WarnUnenforced(o, result.UnenforcedLimits)
 	PrintNewQueues(o, result.NewQueues)
@@ -66,8 +67,8 @@ func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, jobCoun
 		present.JobsText(jobCount), inputUnit, text[1:])
 }
 
-// PrintNewQueues warns about queues that contain no waiting or running jobs except the new ones. The name of
-// such a queue may be a typing error.
+// PrintNewQueues warns about queues in which only the new jobs wait or run. The user may have mistyped the
+// name of such a queue.
 func PrintNewQueues(o *term.Output, newQueues []control.NewQueue) {
 	for _, q := range newQueues {
 		hint := ""
@@ -116,8 +117,8 @@ const maxNamedExpired = 10
 
 // ExpiredJobs collects the jobs of a list whose expiry time has passed.
 type ExpiredJobs struct {
-	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. 0 means that
-	// no value was reported.
+	// sharedExpiry is the expires_at that flags set for all jobs, and that a message has already reported. 0
+	// means that no flag sets it.
 	sharedExpiry     queue.Millis
 	messages         []string // messages about expired jobs, at most maxNamedExpired
 	otherExpiryCount int      // number of expired jobs with another expiry time
@@ -163,8 +164,8 @@ func PrintEnqueued(ctx context.Context, o *term.Output, c *control.Client, ids [
 	return nil
 }
 
-// notPrintedError says that jobs are enqueued but could not be printed. It omits the advice of its cause,
-// because that might say to repeat the command.
+// notPrintedError says that jobs are enqueued but could not be printed. Its text omits the advice of the
+// cause. That advice might be to repeat the command, which would enqueue the jobs again.
 type notPrintedError struct{ cause error }
 
 func (e notPrintedError) Error() string {
@@ -195,9 +196,11 @@ func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []str
 	return out.Flush()
 }
 
-// jobsByID returns the jobs with these ids, in this order, without those that were removed. The caller may pass
-// at most control.MaxSelectedPerRequest ids. Jobs that were enqueued together are usually next to each other in
-// the list, so jobsByID first reads one page. It reads the remaining jobs one by one.
+// jobsByID returns the jobs with these ids, in this order, without those that were removed. The caller may
+// pass at most control.MaxSelectedPerRequest ids.
+//
+// It first reads one page of the list of jobs, because jobs that were enqueued together are usually next to
+// each other in that list. It reads the remaining jobs one by one.
 func jobsByID(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.JobID(ids[len(ids)-1])})

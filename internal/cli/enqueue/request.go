@@ -38,11 +38,11 @@ type callerFields struct {
 }
 
 // addTo returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
-// the same job, decoded from raw. addTo sets these fields in s too.
+// the same job, decoded from raw. addTo also completes s.
 func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
-	// A job that may contain one of these fields, even with the value null, takes the slower path. A field's
-	// name can also be written with \u, so a job with \u takes that path too.
+	// A job that may contain one of these fields, even with the value null, takes the slower path. JSON can
+	// write the letters of a field's name as \u escapes, so a job with \u takes that path too.
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
@@ -62,8 +62,8 @@ func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMes
 		return nil, err
 	}
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
-	// Replace line breaks by spaces. They are always between the parts of the JSON, because a JSON string
-	// cannot contain them.
+	// Replace line breaks by spaces. This does not change the meaning, because line breaks occur only between
+	// the parts of the JSON. A JSON string cannot contain them.
 	if bytes.ContainsAny(raw, "\r\n") {
 		raw = bytes.Map(func(c rune) rune {
 			if c == '\r' || c == '\n' {
@@ -92,8 +92,8 @@ func (f *callerFields) load(noCwd bool) error {
 	return nil
 }
 
-// mergeResult adds the result of one request of a batch to merged, which holds the results of the earlier
-// requests. lineNumbers contains the line number of each job of the request.
+// mergeResult adds the result of one request to merged, the result of the earlier requests for the same file.
+// lineNumbers contains the line number of each job of the request.
 func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) {
 	for _, at := range result.FoundIndexes {
 		if at < len(lineNumbers) {
@@ -119,7 +119,7 @@ func appendMissing[T comparable](elements, candidates []T) []T {
 	return elements
 }
 
-// errorAtLine adds a job's line to the error of a request, if the error says which job is wrong.
+// errorAtLine adds the line number of a job to the error of a request, if the error says which job is wrong.
 func errorAtLine(err error, lineNumbers []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
@@ -131,8 +131,8 @@ func errorAtLine(err error, lineNumbers []int) error {
 	return err
 }
 
-// isBatchLost reports whether err means that the service no longer has the batch, for example after
-// its restart.
+// isBatchLost reports whether err means that the service has forgotten the batch, for example because it has
+// restarted.
 func isBatchLost(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Code == queue.CodeWrongState && e.Field == ""

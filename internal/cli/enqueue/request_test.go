@@ -33,8 +33,8 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	}
 }
 
-// The answers to several requests are merged: with all ids in order, each limit and each new queue once, and
-// the lines of jobs that already existed.
+// mergeResult merges the replies to several requests: all ids in their order, each limit and each new queue
+// once, and the line numbers of jobs that already existed.
 func TestAnswersAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}

@@ -28,7 +28,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants bound one request of a batch. If all jobs fit into one request, no batch is needed.
+// These constants bound one request. If not all jobs fit into one request, several requests of one batch
+// contain them.
 const (
 	maxRequestJobs  = control.MaxBatchRequestJobs
 	maxRequestBytes = control.MaxLineBytes / 2
@@ -47,8 +48,9 @@ type UploadOptions struct {
 	StartNext      bool   // start the jobs before the user's other waiting jobs
 }
 
-// Upload enqueues the jobs of a file. It uses one request if they fit, otherwise several requests of
-// one batch. It sends each request while it reads the jobs of the next one.
+// Upload enqueues the jobs of a file, all of them or none. It uses one request if they fit. Otherwise it
+// sends several requests with a batch id, and the last one commits the batch. It sends each request while it
+// reads the jobs of the next one.
 type Upload struct {
 	UploadOptions
 	ctx    context.Context
@@ -67,7 +69,8 @@ type Upload struct {
 	batchID string // "" while one request holds all jobs
 	// sendResult receives the result of the request in flight. It is nil if no request is in flight.
 	sendResult chan error
-	// answers combines the answers to all requests. Its FoundIndexes contains line numbers instead of indexes.
+	// answers combines the replies to all requests. Its FoundIndexes contains line numbers instead of
+	// indexes.
 	answers          control.EnqueueBatchResult
 	startMu          sync.Mutex // held while a request is started, and forever after an abort
 	commitsBatch     bool       // the request in flight commits the batch; guarded by startMu
@@ -80,8 +83,8 @@ func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spe
 	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiredJobs: expired}
 }
 
-// Add adds one job, and sends a request when the collected jobs fill one. line is the number of the job's line,
-// for errors.
+// Add adds one job. When the collected jobs fill a request, Add sends that request. line is the number of the
+// job's line, for errors.
 func (u *Upload) Add(raw []byte, line int) error {
 	j, err := u.prepareJob(raw)
 	if err != nil {
@@ -114,8 +117,8 @@ func (u *Upload) addDelayedToRequests() error {
 	return nil
 }
 
-// addToRequest adds a job to the next request. If that request is full, addToRequest first passes its jobs to
-// selectReady, which returns those that can be sent, and sends these.
+// addToRequest adds a job to the next request. If that request is full, addToRequest first sends it.
+// selectReady returns the jobs of the full request that can be sent now.
 func (u *Upload) addToRequest(j pendingJob, selectReady func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
 	if u.IdempotencyKey != "" {
@@ -179,7 +182,7 @@ func (u *Upload) send(commit bool) error {
 	if err := u.awaitReply(); err != nil {
 		return err
 	}
-	u.startMu.Lock() // abortAndExit locks startMu and never unlocks it
+	u.startMu.Lock() // after abortAndExit, this call blocks until the process exits, so no request starts
 	defer u.startMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
@@ -238,13 +241,14 @@ func (u *Upload) sortIDs() {
 	u.answers.IDs = ids
 }
 
-// abort asks the service to drop the batch.
+// abort asks the service to discard the jobs of the batch.
 func (u *Upload) abort() error {
 	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batchID, Abort: true})
 	return err
 }
 
-// abortAndExit aborts the batch and exits. It keeps u.startMu locked, so no other request can start.
+// abortAndExit aborts the batch and exits. It locks u.startMu and never unlocks it, so that no other request
+// can start.
 func (u *Upload) abortAndExit() {
 	u.startMu.Lock()
 	u.Output.ShowProgress("")
@@ -253,7 +257,7 @@ func (u *Upload) abortAndExit() {
 			"queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
-	// Wait for the request in flight, because if it arrived after the abort, it would start the batch again.
+	// Wait for the request in flight. If it arrived after the abort, it would begin the batch again.
 	u.requestsInFlight.Wait()
 	u.abort() // if this fails, the service drops the batch after ten minutes
 	u.Output.Say("interrupted; nothing was stored")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each job of a file is sent as one line of JSON with the same meaning, completed with the caller's
-// environment. The formatting of the file does not matter.
+// Each job of a file is sent as one line of JSON, completed with the caller's environment. The line has the
+// same meaning as the job in the file, however the file is formatted.
 func TestJobsOfAFileAreCompleted(t *testing.T) {
 	t.Setenv("PATH", "/p")
 	cwd, err := os.Getwd()

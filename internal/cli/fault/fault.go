@@ -19,7 +19,7 @@ type exitError struct {
 	code int
 }
 
-// WithExitCode returns an error with an exit code.
+// WithExitCode returns err as an error with which the process exits with the given code.
 func WithExitCode(err error, code int) error { return &exitError{err, code} }
 
 // Unwrap returns the cause.
@@ -43,7 +43,8 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// A chosen exit code takes precedence, because "queuectl serve" chooses one even for some usage errors.
+	// A chosen exit code takes precedence even over a usage error, because "queuectl serve" chooses a code
+	// for some usage errors.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}
@@ -53,8 +54,8 @@ func ExitCode(err error) int {
 	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
-// Message returns the text of an error for the user, as one line. For a denial it begins the text with "denied: ",
-// unless the text already begins with a subject, such as "--user: ".
+// Message returns the text of an error for the user, as one line. If the error is a denial, the text begins
+// with "denied: ", unless it already begins with a subject, such as "--user: ".
 func Message(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {

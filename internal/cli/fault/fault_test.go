@@ -24,7 +24,8 @@ func TestExitCodeFollowsKind(t *testing.T) {
 	}
 }
 
-// A message about a denial begins with "denied: ", unless it already begins with a subject.
+// The message about a denied request begins with "denied: ", unless it already begins with a subject, such as
+// "--user: ".
 func TestMessageNamesDenial(t *testing.T) {
 	for _, c := range []struct {
 		err  error

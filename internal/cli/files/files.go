@@ -1,5 +1,5 @@
-// Package files checks the files and directories that a command names, so that errors say which
-// argument is wrong and why. It also sets who can read the files that a process creates.
+// Package files checks the files and directories that a command names, so that errors say which argument is
+// wrong and why. It also restricts who can read the files that a process creates.
 //
 // Start with Open and UnwritableError.
 package files
@@ -35,7 +35,8 @@ func CheckReadable(prefix, path string) error {
 	return UnreadableError(prefix, path, err)
 }
 
-// UnreadableError returns the error for the user about a file that cannot be read. It returns nil if err is nil.
+// UnreadableError describes, for the user, why a file cannot be read. err is the error of the read.
+// UnreadableError returns nil if err is nil.
 func UnreadableError(prefix, path string, err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +56,7 @@ func UnreadableError(prefix, path string, err error) error {
 	return err
 }
 
-// UnwritableError returns the error for the user about a file that cannot be created in a directory. It names only the
+// UnwritableError describes, for the user, why a file cannot be created in a directory. It names only the
 // directory, because users do not know the name of the file. It returns nil if err is nil.
 func UnwritableError(prefix, dir string, err error) error {
 	if err == nil {
@@ -77,7 +78,7 @@ func UnwritableError(prefix, dir string, err error) error {
 	return err
 }
 
-// CheckDir returns an error if a path is not a directory.
+// CheckDir returns an error for the user if a path is not a directory. The error begins with prefix.
 func CheckDir(prefix, dir string) error {
 	if file := FirstNonDir(dir); file != "" {
 		return fault.Usagef("%s: %s is not a directory; check the path", prefix, file)
@@ -88,8 +89,8 @@ func CheckDir(prefix, dir string) error {
 	return nil
 }
 
-// FirstNonDir returns the part of a path that exists but is not a directory. Because of that part, the path
-// cannot be a directory. FirstNonDir returns "" if there is no such part.
+// FirstNonDir returns the part of a path that exists but is not a directory. Such a part prevents the path
+// from being a directory. FirstNonDir returns "" if no such part exists.
 func FirstNonDir(path string) string {
 	for {
 		info, err := os.Stat(path)

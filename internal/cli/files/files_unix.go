@@ -24,10 +24,10 @@ func CallerUmask() (int, bool) {
 	return mask, true
 }
 
-// RestrictUmask sets the umask of a process that keeps a queue: its directories get mode 0700 and
-// its files 0600, regardless of the caller's umask.
+// RestrictUmask sets the umask of a process that stores a queue. Directories of the queue then get mode 0700
+// and files 0600, regardless of the caller's umask.
 func RestrictUmask() { callerUmask = syscall.Umask(0o077) }
 
-// ApplyCallerUmask gives a file the mode that it would have without RestrictUmask: what the caller's umask
-// allows. The caller must have called RestrictUmask.
+// ApplyCallerUmask sets the mode of a file to the one that the caller's umask allows, as if RestrictUmask had
+// not been called. RestrictUmask must have been called before.
 func ApplyCallerUmask(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

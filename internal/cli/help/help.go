@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// helpColumns is the width of the help. It fits every terminal.
+// helpColumns is the width of the help in columns. It fits every terminal.
 const helpColumns = 80
 
 // CommonFlags returns, for each command with very many flags, the flags that its help shows. `--help --all`
@@ -109,9 +109,9 @@ func CountVisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// longDescriptions contains the long descriptions of the commands of the packages cli and admin. Each follows a
-// line with "== " and the command. They are not in those packages, because queuectl never shows them and is
-// smaller without them.
+// longDescriptions contains the long descriptions of the commands of the packages cli and admin. Each
+// description follows a line with "== " and the command. They are in this package, because only queuectld
+// prints them and queuectl is smaller without them.
 //
 //go:embed descriptions.txt
 var longDescriptions string

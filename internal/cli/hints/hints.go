@@ -42,14 +42,14 @@ func Lookup(word, table string) string {
 //go:embed commands.txt
 var CommandTable string
 
-// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. A word may be in
-// several lines, with different subcommands. The hint names the one that the group has.
+// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. If
+// several lines contain a word, the hint names the first subcommand that the group has.
 //
 //go:embed group_verbs.txt
 var foreignSubcommands string
 
-// ForGroup returns a hint that names the subcommand of a group that corresponds to a word of another program.
-// It returns "" if no subcommand matches.
+// ForGroup returns a hint about a subcommand of another program. The hint names the subcommand of the group
+// with the same meaning. ForGroup returns "" if the group has no such subcommand.
 func ForGroup(group, word string, verbs []*cobra.Command) string {
 	for _, inGroup := range tableEntries(word, foreignSubcommands) {
 		for _, v := range verbs {
@@ -63,7 +63,7 @@ func ForGroup(group, word string, verbs []*cobra.Command) string {
 	return ""
 }
 
-// ForArguments returns a hint about arguments that a command does not take. It returns "" if it is
+// ForArguments returns a hint about arguments that the command verb does not accept. It returns "" if it is
 // unclear what the user meant.
 func ForArguments(verb string, args []string) string {
 	word, known := args[0], ""
@@ -109,8 +109,9 @@ func ForArguments(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettings lists the settings whose names contain neither _ nor a dot, so that queuectl need not link the
-// large table of settings.
+// PlainSettings lists the settings whose names contain neither _ nor a dot, because only the form of other
+// names shows that they are settings. With this list, queuectl recognizes a setting without the large table
+// of settings.
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagTables contains the tables of hints about flags. A line with "== " and command names begins the
@@ -119,9 +120,9 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got the
-// flag. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9
-// and -HUP.
+// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that the
+// user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has
+// hints for flags like -9 and -HUP.
 func ForFlags(verb string, hasYesFlag bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
@@ -135,15 +136,16 @@ func ForFlags(verb string, hasYesFlag bool) (hints string) {
 	return hints + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
 }
 
-// SimilarWordHint returns a hint that names the known word that the user probably meant, or else the fallback.
-// The user may have typed four or more of its first letters, or made up to two mistakes. The first letter must
-// be right, because words with another first letter usually mean something else.
+// SimilarWordHint returns a hint that names the known word that the user probably meant, or fallback. A known
+// word matches if the user typed four or more of its first letters, or made up to two mistakes. The first
+// letter must be right, because words with another first letter usually mean something else.
 func SimilarWordHint(word string, knownWords []string, fallback string) string {
 	// minPrefixLetters is the minimum number of letters of an abbreviation.
 	const minPrefixLetters, maxMistakes = 4, 2
 	typed := strings.TrimLeft(word, "-")
-	// The variable candidates lists the known words that may be meant, and prefixMatches lists those that begin with
-	// the typed word. Both omit the dashes. All known words begin with the same number of dashes.
+	// The variable candidates lists the known words that may be meant, and prefixMatches lists those that
+	// begin with the typed word. Both contain the words without their leading dashes. All known words have
+	// the same number of dashes.
 	var candidates, prefixMatches []string
 	dashes := ""
 	for _, k := range knownWords {

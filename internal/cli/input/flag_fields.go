@@ -54,9 +54,11 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// replaceFieldsByFlags replaces field names in a message by the flags that set those fields. A field name
-// without "_" can also be an ordinary word. So it is replaced only in quotes after the word "field" or
-// "parameter", which is then removed. Several names may follow that word, for example: fields "env" and "argv".
+// replaceFieldsByFlags replaces field names in a message by the flags that set those fields.
+//
+// A field name without "_" can also be an ordinary word. So it is replaced only in quotes after the word
+// "field" or "parameter". That word is then removed. Several names may follow it, for example: fields "env"
+// and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), indexByField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
@@ -77,9 +79,10 @@ func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// replaceLeadingNames replaces the names at the start of a text by their flags. The text is, for example, ` "since" and
-// "until"` or ` run_at`. It returns the flags and the rest of the text, or no flags if one of the names has no flag. It
-// prefers the flags in typedFlags to those in allFlags.
+// replaceLeadingNames replaces the field names at the start of a text by their flags. The text is, for
+// example, ` "since" and "until"` or ` run_at`. It prefers the flags in typedFlags to those in allFlags.
+//
+// It returns the flags and the rest of the text. If one of the names has no flag, it returns no flags.
 func replaceLeadingNames(text string, typedFlags, allFlags map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
@@ -132,7 +135,7 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	return indexByField(cmd.Flags().Visit)
 }
 
-// indexByField maps fields to flags. visit(f) calls f for each flag.
+// indexByField maps fields to the flags that visit passes to its argument.
 func indexByField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visit(func(f *pflag.Flag) { // visit passes the flags in the order of their names

@@ -42,8 +42,8 @@ func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
 	return &fieldFlag{spec: s, field: list[i]}
 }
 
-// textValue is the value of a flag that must not be empty. An empty value usually comes from an unset variable
-// in a script, and would silently have no effect.
+// textValue is the value of a flag that must not be empty. An empty value usually comes from an unset
+// variable in a script. It is an error, because the flag would have no effect.
 type textValue struct {
 	target   *string
 	onceOnly bool // reject a second, different value instead of ignoring the first one
@@ -98,8 +98,9 @@ func ParseInt(text string) (int, error) {
 	return int(n), err
 }
 
-// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable in
-// a script is not set. Such a flag would silently have no effect.
+// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable
+// in a script is not set. Without the error, such a flag would have no effect, and the user would not notice
+// it.
 func RejectEmptyLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {

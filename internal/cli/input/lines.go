@@ -16,8 +16,8 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
 // The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the number
-// of the job's first line. The longest job bounds its memory use.
+// eachJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
+// number of the job's first line. Its memory use depends only on the longest job.
 func eachJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -67,8 +67,8 @@ func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	return in, nil
 }
 
-// eachLine calls handleLine for every line that is not empty, with the line and its number. lineNumber is the number
-// of the first line, and delimiter is the byte that ends a line.
+// eachLine calls handleLine for every line that is not empty, with the line and its number. The first line
+// has the number lineNumber. delimiter is the byte that ends a line.
 func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func([]byte, int) error) error {
 	for ; ; lineNumber++ {
 		var raw []byte
@@ -101,8 +101,8 @@ func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func(
 	}
 }
 
-// eachElement calls handleElement for every element of a JSON array, with the element and the number of its line.
-// The caller has already read the array's [. firstLine is the number of the line in which it was.
+// eachElement calls handleElement for every element of a JSON array, with the element and the number of its
+// line. The caller has already read the [ that begins the array, in the line with the number firstLine.
 func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) error) error {
 	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: firstLine}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))

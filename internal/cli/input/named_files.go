@@ -27,15 +27,15 @@ const maxNamedFiles = 100
 // statTimeout is how long a check waits for a file system to answer.
 const statTimeout = 200 * time.Millisecond
 
-// NamedFiles is the set of files that were checked because new jobs name them. If a file system does not answer
-// in time, NamedFiles also contains the empty namedFile, and no more files are checked.
+// NamedFiles is the set of the files that were checked because new jobs name them. After a file system did
+// not answer in time, the set also contains the empty namedFile, and no more files are checked.
 type NamedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
 type namedFile struct{ field, path string }
 
-// Warn prints a warning for each file of the spec that is missing or of the wrong kind for this user. It checks
-// the working directory, the input, the secrets and the program, each file once.
+// Warn prints a warning for each file of the spec that is missing, or that this user cannot use as the job
+// would. It checks the working directory, the input, the secrets and the program, each file once.
 func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	check := func(field, path string, faultOf func(path string) string) {
 		if filepath.IsAbs(path) {
@@ -68,8 +68,8 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	}
 }
 
-// warnOfFault calls faultOf(path) to check a file, and prints the fault as a warning. It does nothing if the file was
-// checked before. faultOf returns "" for a file without a fault.
+// warnOfFault checks a file by calling faultOf(path), which returns "" for a file without a fault. It prints
+// the fault as a warning. It does nothing if the file was checked before.
 func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path string,
 	faultOf func(path string) string) {
 	file := namedFile{field, path}
@@ -95,7 +95,7 @@ func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path 
 const missingFileWarning = "does not exist; the job fails unless you create it before the job starts"
 
 // dirFault returns why jobs cannot use path as their working directory: it does not exist, or is not a
-// directory. It returns "" if there is no such reason, or if the check fails.
+// directory. It returns "" if jobs can use path, or if the check fails.
 func dirFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -107,7 +107,7 @@ func dirFault(path string) string {
 }
 
 // inputFault returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
-// there is no such reason, or if the check fails.
+// jobs can read path, or if the check fails.
 func inputFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -118,8 +118,8 @@ func inputFault(path string) string {
 	return ""
 }
 
-// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It returns "" if
-// there is no such reason, or if the check fails.
+// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It returns ""
+// if jobs can start the program, or if the check fails.
 func programFault(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):

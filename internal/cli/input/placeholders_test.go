@@ -32,8 +32,8 @@ func TestReplacementStrings(t *testing.T) {
 	}
 }
 
-// The number of a job is its position among the jobs. If the program contains no replacement string, the
-// arguments are appended.
+// The replacement string {#} is the number of the job, counted from 1. If the program contains no replacement
+// string, the arguments are appended.
 func TestJobsOfArguments(t *testing.T) {
 	of := func(m Source) (list [][]string) {
 		err := m.EachJob(nil, func(raw []byte, _ int) error {
@@ -86,7 +86,8 @@ func TestForeignPlaceholder(t *testing.T) {
 	}
 }
 
-// A repetition in a regular expression stays unchanged, and the argument is still appended.
+// Braces that repeat a part of a regular expression, such as {4}, are not replaced. The argument is appended
+// as usual.
 func TestRepeatedTextIsKept(t *testing.T) {
 	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, argLists: [][]string{{"f"}}}
 	if err := m.checkPlaceholders(); err != nil {
@@ -103,8 +104,8 @@ func TestRepeatedTextIsKept(t *testing.T) {
 	}
 }
 
-// --lines uses each line unchanged as the command, as GNU parallel does. It keeps blanks at both ends, because
-// a blank at the end may be escaped.
+// --lines uses each line unchanged as the command, like GNU parallel. A blank at the end is kept, because a
+// backslash may escape it.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&Source{Lines: "list"}).Spec(&queue.Spec{}, []byte(line))

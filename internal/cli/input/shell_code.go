@@ -51,9 +51,11 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 }
 
 // placeholderInCode finds the first replacement string that is part of an interpreter's code. It returns the
-// interpreter, the replacement string, and how the code should refer to the argument instead, or "" if the code cannot
-// refer to it. It ignores a word that is only a replacement string, because the user then wants the whole argument to
-// be code.
+// interpreter and the replacement string. argForm is how the code should refer to the argument instead, or ""
+// if the code cannot refer to it.
+//
+// It ignores a word that consists only of a replacement string, because the user then wants the whole
+// argument to be code.
 func placeholderInCode(program []string) (interpreter, placeholder, argForm string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
@@ -72,8 +74,8 @@ func placeholderInCode(program []string) (interpreter, placeholder, argForm stri
 	return "", "", ""
 }
 
-// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's name.
-// The parameters option and takesAllWords are those fields of the interpreter's row in interpreters.
+// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's
+// name. option and takesAllWords are described at the table interpreters.
 func interpreterCode(words []string, option string, takesAllWords bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {

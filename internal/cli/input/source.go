@@ -37,7 +37,7 @@ func (src *Source) AddFlags(f *pflag.FlagSet) {
 		"with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
-// singleJobFlags are the flags that apply only to a single job.
+// singleJobFlags are the flags that cannot be combined with a source of several jobs.
 var singleJobFlags = []string{"id", "command"}
 
 // IsGiven reports whether the command line names a source of several jobs.
@@ -47,7 +47,7 @@ func (src *Source) IsGiven() bool { return len(src.givenSources()) > 0 }
 // file.
 type givenSource struct{ flag, file string }
 
-// givenSources returns the sources that the command line names. ParseArgs accepts only one.
+// givenSources returns the sources that the command line names. ParseArgs rejects more than one.
 func (src *Source) givenSources() (sources []givenSource) {
 	for _, s := range []givenSource{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}} {
 		if s.file != "" {
@@ -60,8 +60,9 @@ func (src *Source) givenSources() (sources []givenSource) {
 	return sources
 }
 
-// ParseArgs parses the arguments of the command and checks that they fit the flags. The job's program follows --, and
-// its arguments follow each :::. argsBeforeDash is the number of arguments before --, or -1 without --.
+// ParseArgs parses the arguments of the command and checks that they can be combined with the flags. The
+// job's program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments
+// before --, or -1 without --.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
 	if err := rejectForeignSources(verb, args, argsBeforeDash); err != nil {
 		return err
@@ -145,8 +146,8 @@ func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a shell
-// command, or arguments separated by NUL. During the call, src.jobNumber is the number of the job.
+// EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a
+// shell command, or arguments separated by NUL. During each call, src.jobNumber is the number of the job.
 func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) error) error {
 	src.jobNumber = 0
 	countAndVisit := func(raw []byte, line int) error {
@@ -156,7 +157,7 @@ func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) er
 	switch {
 	case src.File != "":
 		return eachJob(in, countAndVisit)
-	case src.NullSeparated: // only --arg-file can be combined with --null
+	case src.NullSeparated: // --null is valid only with --arg-file
 		return eachText(in, 0, countAndVisit)
 	case src.Lines+src.argFile != "":
 		return eachText(in, '\n', countAndVisit)
@@ -223,9 +224,10 @@ func (src *Source) argv(args []string, jobNumber int) []string {
 	return argv
 }
 
-// checkPlaceholders rejects replacement strings that would stay in the program: {3} if there are fewer than
-// three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It accepts a
-// number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
+// checkPlaceholders rejects replacement strings that queuectl would not replace: {3} if there are fewer than
+// three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}.
+//
+// It accepts a number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
 func (src *Source) checkPlaceholders() error {
 	given := max(1, len(src.argLists))
 	for _, word := range src.Command {
@@ -245,7 +247,7 @@ func (src *Source) checkPlaceholders() error {
 	return nil
 }
 
-// HasNoArguments reports whether a ":::" has no words after it, so that there are no jobs.
+// HasNoArguments reports whether no words follow one of the ":::". In that case the source contains no jobs.
 func (src *Source) HasNoArguments() bool {
 	return slices.ContainsFunc(src.argLists, func(w []string) bool { return len(w) == 0 })
 }

@@ -73,13 +73,13 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	}
 }
 
-// pastGrace is how far the time of --at or --expires-at may lie in the past. A program needs a moment
-// to start, and clocks differ.
+// pastGrace is how far in the past the time of --at or --expires-at may be, because a program needs a moment
+// to start, and because clocks differ.
 const pastGrace = time.Minute
 
 // rejectPastTimes returns an error if the time of --at or --expires-at has passed, because such a time is
-// most likely a mistake. at(1) does the same. The service accepts past times, so that a client can
-// repeat a request.
+// most likely a mistake. at(1) does the same. Only the client checks this. The service accepts past times, so
+// that a client can repeat a request.
 func rejectPastTimes(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
 	if !isPast(at, now) {
@@ -97,7 +97,8 @@ func isPast(t *queue.Millis, now time.Time) bool {
 	return t != nil && *t != 0 && now.Sub(t.Time()) > pastGrace
 }
 
-// FlagNames returns the flags of a field. The help shows only the first flag and the one that shortFlag returns.
+// FlagNames returns the names of the flags that set a field. The help shows only the first one, and the one
+// that shortFlag returns.
 func FlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -134,8 +135,8 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists, for text and list fields, the placeholder that the help shows for the value. It is one string
-// because a switch would make queuectl larger.
+// metavars lists the placeholder that the help shows for the value of a flag. It contains text and list
+// fields. It is one string, because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +

@@ -11,8 +11,8 @@ import (
 )
 
 // ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before
-// --, or -1 without --. If an argument is a JSON array, ParseSpecArgs returns its elements, each of which should be
-// a job.
+// --, or -1 without --. If an argument is a JSON array, ParseSpecArgs returns the elements of that array,
+// which should be jobs.
 func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argsBeforeDash int) (
 	[]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
@@ -54,7 +54,8 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, args
 	return nil, nil
 }
 
-// mergeJSON parses a spec from JSON and adds it to flagSpec. The fields of flagSpec take precedence.
+// mergeJSON parses a spec from JSON and adds its fields to flagSpec. If flagSpec already has a field, it
+// keeps that value.
 func mergeJSON(flagSpec *queue.Spec, text string) error {
 	if err := queue.CheckJSON([]byte(text)); err != nil {
 		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)

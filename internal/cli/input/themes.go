@@ -26,8 +26,8 @@ var Themes = []fieldTheme{
 	{ThemeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// ThemeAnnotation is the annotation of a flag that contains the flag's theme. ThemeLimits and ThemeOrder are
-// the themes that also contain flags which set no field of a job.
+// ThemeAnnotation is the flag annotation that contains the theme of a flag. ThemeLimits and ThemeOrder are
+// the themes of some flags that set no field of a job.
 const (
 	ThemeAnnotation = "theme"
 	ThemeLimits     = "Resource limits"

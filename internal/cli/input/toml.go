@@ -24,8 +24,10 @@ func (src *Source) IsTOML() bool { return filepath.Ext(src.File) == tomlExtensio
 // outside the table apply to all jobs.
 const jobsTable = "jobs"
 
-// EachTOMLJob calls handleJob(raw, line) for every job in a TOML file. raw is the job as JSON. line is the
-// number of the job's first line, or 0 if it is unknown. Jobs with a known line are in the order of the file.
+// EachTOMLJob calls handleJob(raw, line) for every job in a TOML file, with the job as JSON. line is the
+// number of the job's first line, or 0 if it is unknown. Jobs with a known line are handled in the order of
+// the file.
+//
 // parse parses the text of the file. name is the file's name in errors.
 func EachTOMLJob(
 	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
@@ -83,8 +85,8 @@ func EachTOMLJob(
 	return nil
 }
 
-// tableLines returns the line on which each job's table begins, by id. It finds only tables with a
-// header like [jobs.ID].
+// tableLines maps the id of each job to the number of the line on which its table begins. It finds only
+// tables with a header like [jobs.ID].
 func tableLines(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {

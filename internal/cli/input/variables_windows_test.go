@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job gets its caller's PATH and locale under their usual names, however the caller spells them. Variables in
-// the spec take precedence.
+// A job gets its caller's PATH and locale under their usual names, even if the caller's names have other
+// letter cases. Variables in the spec take precedence.
 func TestCallersVariables(t *testing.T) {
 	t.Setenv("PATH", "") // makes the test restore PATH at its end
 	os.Unsetenv("PATH")

@@ -79,8 +79,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed. It does not do so after each
-// event, because a list may contain very many short jobs.
+// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed. It does not do so after
+// each event, because this would be slow for a list with very many short jobs.
 func (f *runFollower) IsDone(ctx context.Context, isCheckDue bool) (bool, error) {
 	select {
 	case <-f.noneRunning:
@@ -143,7 +143,7 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 		return ""
 	}
 	s, err := f.client.Screen(ctx, control.ScreenParams{Rows: 1})
-	if err != nil || len(s.Running) > 0 { // the stream of events reports an error
+	if err != nil || len(s.Running) > 0 { // if err is not nil, the stream of events reports the error
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed} {
@@ -156,7 +156,8 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	return ""
 }
 
-// HandleEvent implements cli.FollowedJobs. It prints the output of a job that will not run again.
+// HandleEvent implements cli.FollowedJobs. If the event is the end of a job that will not run again,
+// HandleEvent prints the job's output.
 func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	f.lastEventSeq, f.hasNewEvents = e.Seq, true
 	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
@@ -170,7 +171,7 @@ func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs
 	return true, nil
 }
 
-// printEvent adds the job of an event to the log. It prints the job with --jsonl, and otherwise the job's
+// printEvent adds the job of an event to the job log. With --jsonl it prints the job, otherwise the job's
 // output.
 func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
@@ -195,7 +196,8 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	return f.app.PrintOutput(ctx, f.client, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// printSummary prints how many jobs are in each state. The given number of ended jobs includes those of earlier runs.
+// printSummary prints how many jobs are in each state. ended is the number of ended jobs, including those of
+// earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.status.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

@@ -19,8 +19,8 @@ import (
 )
 
 // runManifest holds everything that determines the jobs of a private run, except the lines of the list. It is
-// stored in the run's directory. A later run compares it with its own, in order to name the differences.
-// See docs/decisions/0067.
+// stored in the run's directory. A later run compares its manifest with the stored one, and names the
+// differences. See docs/decisions/0067.
 type runManifest struct {
 	Source  string                     `json:"from"`              // source of the list, such as "--file"
 	Program []string                   `json:"program,omitempty"` // program to run for each argument
@@ -52,8 +52,8 @@ func (a *runManifest) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, connect.RunManifestName), raw, 0o600)
 }
 
-// readManifest returns the manifest in a directory, or nil if that is missing or damaged. Without the manifest,
-// the hashes of the lines still show that something has changed, but not what.
+// readManifest returns the manifest in a directory, or nil if the file is missing or damaged. Without the
+// manifest, a later run still detects a change by the hashes of the lines, but cannot name the difference.
 func readManifest(dir string) (*runManifest, error) {
 	name := filepath.Join(dir, connect.RunManifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -103,8 +103,8 @@ func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 	return changes
 }
 
-// describeMemberChanges describes how the values of a repeated flag, such as --env, differ. It names only the
-// keys, because the values of variables may be secret.
+// describeMemberChanges describes how the values of a repeated flag, such as --env NAME=VALUE, differ. It
+// prints only the names, because the values may be secret.
 func describeMemberChanges(flag string, oldJSON, newJSON json.RawMessage) (changes []string) {
 	before, now := map[string]string{}, map[string]string{}
 	json.Unmarshal(oldJSON, &before) // the map stays empty if the value is missing or is not a map

@@ -50,8 +50,8 @@ type privateJobs struct {
 	firstNewLine    int             // number of the first new line
 
 	isStopping atomic.Bool // the user has asked to start no more jobs
-	// signalCount counts the signals after the one that set isStopping. The first of them stops the running
-	// jobs. The second one makes the program exit without waiting.
+	// signalCount counts the signals after the one that set isStopping. The first counted signal stops the
+	// running jobs. The second one makes the program exit without waiting for them.
 	signalCount int
 	allStored   chan struct{} // closed once all jobs are stored, so that they can run
 	noneRunning chan struct{} // closed once no job is running after a stop
@@ -95,8 +95,8 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	defer p.client.Close()
 	p.upload.Client = p.client
 	done := make(chan error, 1)
-	// This goroutine ends when all jobs have ended, or when ctx or the service ends. If it is reading the list,
-	// it may end only with the process.
+	// This goroutine ends when all jobs have ended, when ctx ends, or when the service ends. If it is waiting
+	// for more of the list, it ends with the process.
 	go func() { done <- p.run(ctx, storing, workerCount) }()
 	select {
 	case err = <-done:
@@ -114,9 +114,10 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	return errors.Join(err, p.awaitServiceEnd(ended, signals))
 }
 
-// openList opens the list of jobs. The list stays open until the process ends. canBegin is false if the run
-// must not begin, for one of two reasons. The list is empty, which is a success and needs no directory. Or a
-// signal has arrived before the first job, because a list from a pipe may take any time.
+// openList opens the list of jobs. The list stays open until the process ends.
+//
+// canBegin is false if the list is empty, which is a success and needs no directory. It is also false if a
+// signal has arrived before the first job. That is possible because a list from a pipe may take any time.
 func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err error) {
 	dir, err := p.app.AbsDir()
 	if err != nil {
@@ -139,7 +140,8 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err err
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	// This goroutine ends at the first part of a job, at the end of the list, or with the process.
+	// This goroutine ends when it has read a part of the first job or the end of the list. If the list never
+	// sends data, the goroutine ends with the process.
 	go func() { empty <- p.isEmptyList(in) }()
 	select {
 	case none := <-empty:
@@ -153,8 +155,8 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err err
 	}
 }
 
-// isEmptyList reports whether a list contains no jobs. It only peeks at the part of the list that fits the
-// buffer, so the caller can still read the whole list.
+// isEmptyList reports whether a list contains no jobs. It only peeks at the beginning of the list, so the
+// caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const byteOrderMark = "\xef\xbb\xbf"
 	for n := 1; ; n = in.Buffered() + 1 {
@@ -174,8 +176,8 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// serve starts a service without workers in this process. A call of stop() ends the service. When the service ends,
-// its error is sent to the channel. If a signal arrives before the service is ready, stop is nil.
+// serve starts a service without workers in this process. stop ends the service. serviceEnd receives the
+// service's error when it ends. If a signal arrives before the service is ready, stop is nil.
 func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
 	stop func(), serviceEnd <-chan error, err error,
 ) {
@@ -197,8 +199,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. It stores jobs only until the
-// second context ends.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx ends, it
+// stores no more jobs.
 func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error {
 	if err := p.loadStored(storeCtx); err != nil {
 		return err
@@ -233,16 +235,17 @@ func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error 
 	if err := storeCtx.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // the next request lets jobs run, so follow them even if its answer is lost
+	close(p.allStored) // the next request starts jobs, so the program must follow them even if the reply is lost
 	if _, err := p.client.WorkerScale(ctx, control.WorkerScale{Count: workerCount}); err != nil {
 		return err
 	}
 	return errors.Join(f.run(ctx), jobLog.WriteError())
 }
 
-// awaitServiceEnd waits for the service to stop. A signal stops the running jobs, and another one makes
-// awaitServiceEnd return immediately. Signals that finishRunning has received count too. If awaitServiceEnd does
-// not wait, the runner keeps the results of jobs that have ended.
+// awaitServiceEnd waits until the service has stopped. The first signal makes it stop the running jobs, and
+// the second one makes it return immediately. Signals that finishRunning has received count too.
+//
+// If awaitServiceEnd returns early, no result is lost: the runner keeps the results of jobs that have ended.
 func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
@@ -276,8 +279,8 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	soon, cancelSoon := context.WithTimeout(ctx, storeStopTimeout)
-	// Set the number of workers to 0, so that no more jobs start, as the next message says. Ignore an error,
-	// because WorkerStop below stops the workers too.
+	// Set the number of workers to 0, so that no more jobs start. Ignore an error, because WorkerStop below
+	// stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancelSoon()
 	p.app.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +

@@ -113,8 +113,8 @@ func (p *privateJobs) storedCommand(id string) string {
 	return fmt.Sprintf("%q", shortLine(present.JobTitle(&j.Job)))
 }
 
-// changedLineText describes how a line differs from the job that an earlier run stored for it. It gets the id of that
-// job.
+// changedLineText describes how a line differs from the job that an earlier run stored for it. storedID is
+// the id of that job.
 func (p *privateJobs) changedLineText(line int, storedID string, newSpec *queue.Spec) string {
 	stored := p.storedCommand(storedID)
 	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
@@ -124,8 +124,8 @@ func (p *privateJobs) changedLineText(line int, storedID string, newSpec *queue.
 	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
 }
 
-// replaceParentIDs replaces the ids in depends_on by the ids that these jobs have in the queue. In the list,
-// lines refer to each other by the ids that they declare.
+// replaceParentIDs replaces the ids in depends_on. In the list, a line refers to another one by the id that
+// this line declares. In the queue, the jobs of these lines have other ids.
 func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	// All lines share the slice from the flags, so change a copy of it.
 	spec.DependsOn = slices.Clone(spec.DependsOn)

@@ -14,8 +14,8 @@ import (
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return xterm.IsTerminal(int(f.Fd())) }
 
-// awaitReaderGone waits until no process reads a pipe any more, and returns the error that a write would
-// return. It returns nil if f is not a pipe.
+// awaitReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
+// a write would return then. It returns nil immediately if f is not a pipe.
 func awaitReaderGone(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
@@ -33,9 +33,9 @@ func awaitReaderGone(f *os.File) error {
 	}
 }
 
-// PrepareOutput duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails with
-// EPIPE, the Go runtime ends the program, but the command must handle that error. To handle SIGPIPE would also
-// work, but would add 4 % to the time of an enqueue.
+// PrepareOutput duplicates an output file to another descriptor, because the command must handle a failed
+// write. When a write to descriptor 1 or 2 fails with EPIPE, the Go runtime ends the program instead.
+// Handling SIGPIPE would prevent this too, but would add 4 % to the time of an enqueue.
 func PrepareOutput(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstDuplicateFD)
 	if err != nil {
@@ -44,8 +44,8 @@ func PrepareOutput(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// firstDuplicateFD is the lowest descriptor that PrepareOutput uses. The descriptors that a parent process passes
-// to this process are lower.
+// firstDuplicateFD is the lowest descriptor that PrepareOutput uses. It is higher than the descriptors that a
+// parent process usually passes to this process.
 const firstDuplicateFD = 10
 
 // IsClosedPipe reports whether a write failed because the pipe has no reader.

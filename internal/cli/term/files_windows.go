@@ -20,8 +20,8 @@ func IsTerminal(f *os.File) bool {
 // has no notification for that.
 const readerPollInterval = time.Second
 
-// awaitReaderGone waits until no process reads a pipe any more, and returns the error that a write would
-// return. It returns nil if f is not a pipe.
+// awaitReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
+// a write would return then. It returns nil immediately if f is not a pipe.
 func awaitReaderGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
 		time.Sleep(readerPollInterval)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// An output that does not exist accepts all writes. A pipe without a reader returns an error. Only a console is
-// a terminal.
+// If the process has no output, PrepareOutput returns a file that accepts all writes. A write to a pipe
+// without a reader fails. Only a console is a terminal.
 func TestOutputs(t *testing.T) {
 	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
 		if _, err := PrepareOutput(f).WriteString("x"); err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// SafeWriter prepares one stream of a job's output for File. If File is a terminal, it escapes control
-// characters. It keeps an incomplete character or colour sequence until the rest arrives.
+// SafeWriter converts one stream of a job's output to text that can be printed to File. If File is a
+// terminal, it escapes control characters, and keeps back an incomplete character or colour sequence until
+// the rest arrives.
 type SafeWriter struct {
 	Output      *Output
 	File        *os.File
@@ -41,7 +42,8 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.Escape(text)
 }
 
-// TTYOutput converts a job's terminal output to the lines of text that a terminal would finally show.
+// TTYOutput converts the output that a job sent to its terminal to the lines of text that the terminal
+// finally shows.
 type TTYOutput struct {
 	Renderer termtext.Renderer
 	Live     bool   // show the unfinished line, and redraw it when it changes

@@ -30,9 +30,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// escapeControls escapes the characters in JSON text that can control a terminal but that JSON itself does not
-// escape. These are DEL, the C1 control characters and the bidirectional controls. A decoder of the JSON still
-// gets the same value.
+// escapeControls escapes the characters in JSON text that can control a terminal and that JSON itself does
+// not escape: DEL, the C1 control characters and the bidirectional controls. A decoder still gets the same
+// value.
 func escapeControls(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, isControl) {
 		return raw
@@ -104,7 +104,7 @@ func PrintList[T any](o *Output, list []T) error {
 	return nil
 }
 
-// PrintIndented prints JSON. It indents the JSON unless --json or --jsonl is set.
+// PrintIndented prints a value as JSON. It indents the JSON unless --json or --jsonl is set.
 func (o *Output) PrintIndented(v any) error {
 	if o.Structured() {
 		return o.PrintJSON(v)

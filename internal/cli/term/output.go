@@ -34,13 +34,13 @@ type Output struct {
 
 	printErr      error       // the first error of Println
 	progressShown atomic.Bool // a progress text is on the screen
-	// frame collects a full screen, which is then written in one piece. If frame is nil, output goes directly
+	// frame collects a full screen, so that it is written in one piece. If frame is nil, output goes directly
 	// to Stdout.
 	frame *bytes.Buffer
 }
 
-// Println prints a line. After an error it prints nothing more and returns that error again. So a caller that
-// prints several lines need only check the error of the last one.
+// Println prints a line. After an error it prints nothing more, and returns that error from every later call.
+// So a caller that prints several lines need only check the error of the last one.
 func (o *Output) Println(line string) error {
 	if o.printErr == nil {
 		_, o.printErr = fmt.Fprintln(o.Writer(), line)
@@ -65,8 +65,8 @@ func (o *Output) Say(format string, args ...any) {
 	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always returns
-// nil, so a command can end with it: a command that did its work does not fail because a message is lost.
+// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always
+// returns nil, because a command that did its work does not fail when the sentence is not printed.
 func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
 		fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
@@ -74,8 +74,9 @@ func (o *Output) PrintInfo(format string, args ...any) error {
 	return nil
 }
 
-// PrintDone prints the result of a command for an object: the object's name for scripts, and a sentence
-// for people. If standard output and standard error are the same terminal, it prints only the sentence.
+// PrintDone prints the result of a command that has acted on an object: the object's name for scripts, and a
+// sentence for people. If standard output and standard error are the same terminal, it prints only the
+// sentence.
 func (o *Output) PrintDone(name, sentence string) error {
 	if o.Quiet || !IsTerminal(o.Stdout) || !IsTerminal(o.Stderr) {
 		if err := o.Println(name); err != nil {
@@ -93,8 +94,8 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return o.PrintInfo(format, args...)
 }
 
-// WhileOutputRead calls action with a context. It cancels this context when no process reads standard output
-// any more. Otherwise an action that seldom prints would notice the closed pipe only at its next write.
+// WhileOutputRead calls action with a context that it cancels when no process reads standard output any more.
+// Without this, an action that seldom prints would notice the closed pipe only at its next write.
 func (o *Output) WhileOutputRead(ctx context.Context, action func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,8 +111,9 @@ func (o *Output) WhileOutputRead(ctx context.Context, action func(context.Contex
 	return err
 }
 
-// EscapeFor escapes the control characters and the invisible characters of a text for a file. If the file is a
-// terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
+// EscapeFor returns the text s for printing to file. It escapes control characters and invisible characters.
+// If the file is a terminal, it keeps colours and resets them at the end of the text. For any other file it
+// escapes colours too.
 func (o *Output) EscapeFor(file *os.File, s string) string {
 	if file == o.Stderr { // a message may come from the service, which shortens texts with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
@@ -130,8 +132,8 @@ func (o *Output) EscapeFor(file *os.File, s string) string {
 	return s
 }
 
-// WithoutColours removes the colours from a job's text if standard output is a terminal. Otherwise it returns
-// the text unchanged, and EscapeFor escapes the colours.
+// WithoutColours removes the colours from a job's text if standard output is a terminal. For any other output
+// it returns the text unchanged, because EscapeFor then escapes the colours.
 func (o *Output) WithoutColours(s string) string {
 	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
@@ -140,8 +142,8 @@ func (o *Output) WithoutColours(s string) string {
 }
 
 // EscapeJobText prepares a job's text for printing between other text on standard output. It escapes the text
-// as EscapeFor does. On a terminal it also removes the job's colours, because there queuectl's own colours show
-// states.
+// like EscapeFor. On a terminal it also removes the job's colours, because queuectl marks states with
+// colours.
 func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
 
 // PrintPairs prints one "name: value" line for each pair whose value is not empty.
@@ -165,8 +167,8 @@ func (o *Output) PrintGap(text string) error {
 	return err
 }
 
-// PrintNoneSelected prints that no job is selected, even if standard error is not a terminal. Otherwise the
-// author of a script might assume that jobs were selected.
+// PrintNoneSelected prints that no job is selected. It does so even if standard error is not a terminal or
+// --quiet is set. Otherwise the author of a script might assume that jobs were selected.
 func (o *Output) PrintNoneSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		o.Say("no job matches the selection")
@@ -261,12 +263,12 @@ func (o *Output) DrawBar(b ProgressBar) {
 	o.ShowProgress("%s", termtext.Truncate(text, width))
 }
 
-// ShowProgress shows a progress text on a terminal. It replaces the previous text. An empty format removes the
+// ShowProgress shows a progress text on a terminal, instead of the previous text. An empty format removes the
 // text.
 //
-// If the window gets narrower, the terminal breaks the line. So the cursor stays at the beginning of the line,
-// and the next call clears everything after the cursor. Line wrapping is off while ShowProgress prints, because
-// the window may already be narrower than the width that the terminal last reported.
+// The terminal may be resized at any time. If it gets narrower, it breaks the line. So the cursor stays at
+// the beginning of the line, and the next call clears everything after the cursor. Line wrapping is off while
+// ShowProgress prints, because the terminal may already be narrower than the width that it last reported.
 func (o *Output) ShowProgress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.progressShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table with rowCount rows. makeRow(i) returns a row, which begins with a name. With
-// --quiet, PrintTableOrIDs prints only the names. If rowCount is 0, it prints emptyText.
+// PrintTableOrIDs prints a table with rowCount rows. makeRow(i) returns a row, whose first cell is a name.
+// With --quiet, PrintTableOrIDs prints only the names. If rowCount is 0, it prints emptyText.
 func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []string,
 	makeRow func(i int) []string) (err error) {
 	rows := make([][]string, rowCount)
@@ -34,8 +34,8 @@ func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []stri
 	return o.PrintTable(headings, rows)
 }
 
-// PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table, as PrintTableOrIDs
-// does.
+// PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table like
+// PrintTableOrIDs.
 func PrintTable[T any](o *Output, list []T, emptyText string, headings []string, makeRow func(*T) []string) error {
 	if o.Structured() {
 		return PrintList(o, list)
@@ -43,14 +43,15 @@ func PrintTable[T any](o *Output, list []T, emptyText string, headings []string,
 	return o.PrintTableOrIDs(len(list), emptyText, headings, func(i int) []string { return makeRow(&list[i]) })
 }
 
-// PrintTable prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if
-// necessary, omits columns that the user did not choose. It also removes colours from jobs' texts, because
-// there queuectl's own colours show states.
+// PrintTable prints rows under headings. On a terminal it fits the table to the width: it cuts long cells
+// and, if necessary, omits columns that the user did not choose. On a terminal it also removes the colours of
+// jobs' texts, because queuectl marks states with colours.
 func (o *Output) PrintTable(headings []string, rows [][]string) error {
 	return o.PrintPaintedTable(headings, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like PrintTable. colourCell(column, cell) colours a cell that was already cut.
+// PrintPaintedTable prints a table like PrintTable. colourCell(column, cell) returns the cell with colours.
+// It is called after the cell was cut to the width of its column.
 func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
 	colourCell func(column int, cell string) string) (err error) {
 	limit := TerminalColumns(o.Stdout)
@@ -77,8 +78,8 @@ func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
 	return err
 }
 
-// Redraw calls printList, which prints a list. On a terminal it replaces the previous list in one write, so that
-// the screen does not flicker.
+// Redraw calls printList, which prints a list. On a terminal it writes the new list over the previous one in
+// one piece, so that the screen does not flicker.
 func (o *Output) Redraw(printList func() error) error {
 	if !IsTerminal(o.Stdout) {
 		return printList()

@@ -68,8 +68,8 @@ func durationWords(text string) (words []string) {
 	return words
 }
 
-// unitName returns the short name of a unit of time, or "" if the word is not a unit. Single letters
-// are case-sensitive: some programs use M for months, others for minutes.
+// unitName returns the short name of a unit of time, or "" if the word is not a unit. Single letters are
+// case-sensitive, because M means months in some programs and minutes in others.
 func unitName(word string) string {
 	switch word {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
@@ -81,14 +81,14 @@ func unitName(word string) string {
 	}[strings.TrimSuffix(strings.ToLower(word), "s")]
 }
 
-// calendarStep is a distance between two times, in calendar months and a duration. One month after a time is
-// the same day of the next month, at the same time of day.
+// calendarStep is a distance between two times: a number of calendar months and a duration. One month after a
+// time is the same day of the next month, at the same time of day.
 type calendarStep struct {
 	months   int
 	duration time.Duration
 }
 
-// maxMonths is the longest step, in months. It is ten years, like the longest duration.
+// maxMonths is the longest step in months. It equals the longest duration, ten years.
 const maxMonths = 120
 
 // ParseStep parses a step: a duration, or a number of months or years.
@@ -111,8 +111,8 @@ func ParseStep(text string) (s calendarStep, err error) {
 	return s, nil
 }
 
-// addTo returns t plus the given number of steps. Steps of whole days keep the time of day, even if the clocks
-// change.
+// addTo returns t plus the given number of steps. Steps of whole days keep the time of day, even if a clock
+// change lies between the two times.
 func (s calendarStep) addTo(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
@@ -122,7 +122,8 @@ func (s calendarStep) addTo(t time.Time, steps int) time.Time {
 	return t.Add(time.Duration(steps) * (s.duration % day))
 }
 
-// FromNow returns the time one step after or before now. Here a day has 24 hours, even if the clocks change.
+// FromNow returns the time one step after or before now. A day of the step is always 24 hours, even if the
+// clocks change.
 func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == Backward {

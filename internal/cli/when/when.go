@@ -50,8 +50,8 @@ func ParseTime(text string, now time.Time, searchDirection direction) (time.Time
 	return time.Time{}, notATimeError(text, searchDirection)
 }
 
-// notATimeError returns the error for a text that is not a time. If searchDirection is Backward, the examples in it
-// are past times.
+// notATimeError returns the error for a text that is not a time. The error contains examples. If
+// searchDirection is Backward, these are past times.
 func notATimeError(text string, searchDirection direction) error {
 	if searchDirection == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
@@ -86,7 +86,7 @@ func cutZone(words []string, defaultZone *time.Location) (otherWords []string, l
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
 		} else if len(word) >= len("+0100") && endsInTimeOfDay(otherWords) {
-			// The word may be an offset; parseOffset below decides that.
+			// The word may be an offset, which parseOffset checks below.
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			otherWords = append(otherWords, word)
 			continue
@@ -135,8 +135,9 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds the duration in stepText to the time in baseText, where "" means now. As in at(1), adding days to a
-// day keeps the time of day. A number without a unit is allowed only after now.
+// addStep adds the duration in stepText to the time in baseText. If baseText is "", it adds the duration to
+// now. Like at(1), adding days keeps the time of day. A number without a unit is allowed only after the word
+// now.
 func addStep(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
 	s, err := ParseStep(stepText)
 	if err != nil {
@@ -152,8 +153,8 @@ func addStep(baseText, stepText string, now time.Time, searchDirection direction
 	return s.addTo(t, 1), err
 }
 
-// parseRelativeTime parses a time as a distance from now or from another time, such as "in 2 hours". As in
-// at(1), "next week" means one week from now. It returns false for any other text.
+// parseRelativeTime parses a time that is given as a distance from now or from another time, such as "in 2
+// hours". Like at(1), it takes "next week" as one week from now. It returns false for any other text.
 func parseRelativeTime(words []string, now time.Time, searchDirection direction) (time.Time, bool) {
 	n := len(words)
 	switch {
@@ -195,8 +196,8 @@ type namedDay struct {
 // dayOf returns the day of a time.
 func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Month(), day: t.Day()} }
 
-// maxLeapYears is how many years namedDay.timeAt tries until it finds a day that exists. February 29 may not
-// occur for eight years, as from 2096 to 2104.
+// maxLeapYears is how many years namedDay.timeAt tries until it finds a year that has the day. February 29
+// may not occur for eight years, for example from 2096 to 2104.
 const maxLeapYears = 8
 
 // parseDayAndTime parses a day, a time of day, or both in either order. For searchDirection, see ParseTime.
@@ -240,8 +241,8 @@ func looksLikeYear(word string) bool {
 // tonightTime is the time of day that the word "tonight" means if no time of day follows it.
 const tonightTime = 20 * time.Hour
 
-// removeWordAt removes the word at index i if it is the given one, such as the optional word "at". It never removes
-// the only word.
+// removeWordAt removes the word at index i if it is fillerWord, for example the optional word "at". It never
+// removes the only word.
 func removeWordAt(fillerWord string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == fillerWord {
 		return slices.Delete(slices.Clone(words), i, i+1)
@@ -249,8 +250,8 @@ func removeWordAt(fillerWord string, words []string, i int) []string {
 	return words
 }
 
-// timeAt returns the time on a day at which the time of day is that of timeOfDay. For a recurring day,
-// searchDirection selects the next or the previous such time.
+// timeAt returns the time on the day d with the time of day of timeOfDay. If the day recurs, searchDirection
+// selects the next or the previous such time.
 func (d namedDay) timeAt(timeOfDay, now time.Time, searchDirection direction) (time.Time, bool) {
 	step := 1
 	if searchDirection == Backward {
@@ -334,8 +335,8 @@ func parseDate(word string) (time.Time, bool) {
 func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 	text := words[0] + " " + strings.TrimSuffix(words[1], ",")
 	for _, layout := range []string{"Jan 2", "January 2", "2 Jan", "2 January"} {
-		// Parse the year separately. If the layout contained it, time.Parse would reject Feb 29 2027, and the caller
-		// would take 2027 for a time of day.
+		// Parse the year separately. With a year in the layout, time.Parse would reject Feb 29 2027, and the
+		// caller would take 2027 as a time of day.
 		t, err := time.Parse(layout, text)
 		switch {
 		case err != nil:

@@ -9,7 +9,7 @@ import (
 	_ "time/tzdata"
 )
 
-// Times are parsed in the formats that people use, in the caller's zone.
+// Times are parsed in the formats that people use. They are in the caller's zone.
 func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)
 	india := time.FixedZone("IST", 5*3600+1800)
@@ -130,8 +130,8 @@ func TestTimesParseLikeAt(t *testing.T) {
 	}
 }
 
-// If a clock change skips a time, ParseTime returns the first instant after the change. If a time occurs twice, it
-// returns the first occurrence. The table of schedules in the guide says the same.
+// If a clock change skips a time, ParseTime returns the first instant after the change. If a time occurs
+// twice, ParseTime returns the first occurrence. The guide documents the same for schedules.
 func TestTimesInClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
@@ -166,7 +166,8 @@ func TestTimesInClockChanges(t *testing.T) {
 	}
 }
 
-// For a flag that takes a past time, an incomplete time means the previous occurrence instead of the next one.
+// A flag for a past time, such as --since, takes an incomplete time as the previous occurrence instead of the
+// next one.
 func TestPastTimesAreRejected(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{

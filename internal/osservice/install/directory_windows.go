@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// stateDirDescriptor returns the security descriptor of the service's directory and everything in it. It admits
-// only the system, the administrators and the service's account, and inherits nothing from the parent
-// directory. The administrators are the owner.
+// stateDirDescriptor returns the security descriptor of the service's directory and of everything in it. Only
+// the system, the administrators and the service's account have access. The administrators are the owner. No
+// rights are inherited from the parent directory.
 func stateDirDescriptor() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
 
-// secureStateDir creates the service's directory, or restricts the access to an existing one. It adds the
-// default settings file at file if that is missing.
+// secureStateDir creates the service's directory, or restricts the access to an existing one. If the settings
+// file does not exist, it creates it with the default settings.
 func secureStateDir(dir, file string) error {
 	if err := secureDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
@@ -43,8 +43,8 @@ func secureStateDir(dir, file string) error {
 	return errors.Join(err, f.Close())
 }
 
-// secureDir creates a directory that only the accounts of stateDirDescriptor can access, or restricts an
-// existing one.
+// secureDir creates a directory to which only the accounts in stateDirDescriptor have access. If the
+// directory exists, secureDir restricts the access to it.
 func secureDir(dir string) error {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	name, nameErr := windows.UTF16PtrFromString(dir)
@@ -63,9 +63,9 @@ func secureDir(dir string) error {
 	return restrictDir(dir, name, sd)
 }
 
-// restrictDir restricts the access to an existing directory. It returns an error if another user owns the
-// directory or a file in it, because that user could keep access. Such a directory may exist, because every
-// user may create directories in its parent.
+// restrictDir restricts the access to an existing directory. Every user may create directories in its parent,
+// so another user may have created the directory. restrictDir returns an error if another user owns the
+// directory or a file in it, because that user could keep access.
 func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
@@ -116,8 +116,8 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 	return nil
 }
 
-// checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's user or the
-// service's account. Its error begins with the given text, which names the file or directory.
+// checkTrustedOwner returns an error unless the owner in sd is the system, the administrators, this process's
+// user or the service's account. name names the file or directory in the error.
 func checkTrustedOwner(name string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()

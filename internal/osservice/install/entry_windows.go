@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// serviceEntry is the service as registered in the service manager. It has the functions that the kardianos
-// library does not provide.
+// serviceEntry is the service as registered in the service manager. Its methods are those that the library
+// github.com/kardianos/service does not provide.
 type serviceEntry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(enabled bool) error
@@ -53,7 +53,7 @@ func (s *Service) openEntry() (serviceEntry, error) {
 type managedService struct{ *mgr.Service }
 
 func (m managedService) setPreshutdownTimeout(timeout time.Duration) error {
-	ms := uint32(timeout.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
+	ms := uint32(timeout.Milliseconds()) // SERVICE_PRESHUTDOWN_INFO consists of this one number
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }
 
@@ -69,13 +69,13 @@ func (m managedService) setPrivilege(name string) error {
 		return err
 	}
 	list = append(list, 0) // a zero ends each name, and another zero ends the list
-	first := &list[0]      // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
+	first := &list[0]      // SERVICE_REQUIRED_PRIVILEGES_INFO consists of this one pointer
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
 		(*byte)(unsafe.Pointer(&first)))
 }
 
-// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows never
-// returns more.
+// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. A configuration is
+// never larger.
 const maxServiceConfig = 8 << 10
 
 func (m managedService) command() (string, error) {

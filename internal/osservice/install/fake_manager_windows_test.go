@@ -31,7 +31,7 @@ type fakeManager struct {
 	logonCommand string    // the command that Windows runs at logon
 	calls        []string
 
-	// These fields hold the settings that the installer has made, and the last status.
+	// These fields hold the settings that the installer has made, and the status that was returned last.
 	recoveryActions    []mgr.RecoveryAction
 	resetSeconds       uint32        // seconds without a failure until the first action applies again
 	actsOnNonCrash     bool          // actions also follow an exit with an error code
@@ -41,8 +41,8 @@ type fakeManager struct {
 	serviceStatus      windows.SERVICE_STATUS_PROCESS
 }
 
-// newManager returns a fake service manager. Its field service is a stopped service that is not registered: the
-// user's own if userService is true, otherwise the system's.
+// newManager returns a fake service manager. Its field service is the user's own service if userService is
+// true, otherwise the system's. That service is not registered and does not run.
 func newManager(userService bool) *fakeManager {
 	m := &fakeManager{state: svc.Stopped}
 	o := Options{User: userService, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",

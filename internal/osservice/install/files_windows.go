@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner puts a copy of the runner program into a directory next to it. During an upgrade, old runners
-// may still run. If they ran the installer's own file, Windows would ask for a restart before it replaces that
-// file.
+// installRunner puts a copy of the runner program into a directory next to it, because old runners may still
+// run during an upgrade. If these executed the installed file itself, Windows would ask for a restart before
+// it replaces that file.
 func installRunner(clientPath string) error {
 	path, err := copies.Ensure(clientPath, copies.DirFor(clientPath))
 	if err == nil {
@@ -32,8 +32,8 @@ func removeUnusedRunners(clientPath string) {
 }
 
 // removeRunners removes all copies of the runner program. Runners end shortly after their service, so
-// removeRunners waits up to fileReleaseTimeout for running copies. After that it returns an error, for example
-// because a user's own service still runs a copy.
+// removeRunners waits up to fileReleaseTimeout for those that are running. It returns an error if a copy
+// still runs then, for example for a user's own service.
 func removeRunners(clientPath string) error {
 	for end := time.Now().Add(fileReleaseTimeout); !copies.Remove(copies.DirFor(clientPath)); time.Sleep(pollInterval) {
 		if time.Now().After(end) {

@@ -1,5 +1,5 @@
-// Package install registers queuectl as a service of the operating system, and removes the registration. The
-// installed files are the same as those of the packages.
+// Package install registers queuectl as a service of the operating system, and removes the registration. It
+// installs the same files as the packages.
 //
 // Start with Service.Install, which differs by operating system.
 package install
@@ -22,9 +22,9 @@ type Options struct {
 	Direct  DirectControl
 }
 
-// DirectControl holds functions that talk to a service directly, not through the service manager. Package install uses
-// them only on Windows: to control a user's own service, which the service manager does not know, and to stop a service
-// without its jobs.
+// DirectControl holds functions that talk to a service directly instead of through the service manager.
+// Package install uses them only on Windows. There the service manager does not know a user's own service,
+// and cannot stop a service without its jobs.
 type DirectControl struct {
 	// Start starts the user's own service in the background and waits until it answers.
 	Start       func() error
@@ -33,7 +33,7 @@ type DirectControl struct {
 }
 
 // serveArguments returns the arguments that start queuectld as the system's service. They contain all three
-// paths, because root's default paths differ from these.
+// paths, because the default paths of root are different.
 func (o Options) serveArguments() []string {
 	return []string{"serve", "--dir", o.Paths.StateDir, "--socket", o.Paths.Socket, "--config", o.Paths.SettingsFile}
 }
@@ -48,8 +48,9 @@ func (o Options) NotRegisteredError() error {
 		flag)
 }
 
-// checkAllowed returns an error if the caller may not control the service. Every user may control their own service.
-// Only root, or on Windows an elevated administrator, may control that of the system; isRoot is true for them.
+// checkAllowed returns an error if the caller may not control the service. Every user may control their own
+// service. Only root, or on Windows an elevated administrator, may control the system's service. isRoot is
+// true for these users.
 func (o Options) checkAllowed(verb string, isRoot bool) error {
 	if o.User || isRoot {
 		return nil

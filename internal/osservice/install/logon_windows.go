@@ -43,8 +43,8 @@ func (s *Service) installUserService() error {
 	return s.Direct.Start()
 }
 
-// uninstallUserService stops the user's own service, which then no longer starts at logon. wasRegistered
-// reports whether it was registered.
+// uninstallUserService stops the user's own service and removes the command that starts it at logon.
+// wasRegistered reports whether there was such a command.
 func (s *Service) uninstallUserService() (wasRegistered bool, err error) {
 	if wasRegistered = s.IsRegistered(); !wasRegistered {
 		return false, nil

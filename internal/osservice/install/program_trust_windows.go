@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkProgramTrust returns an error if the service should not run a program. That is so if the program is in a
-// user's profile, where the service's account cannot read it, or if other accounts could replace it.
+// checkProgramTrust returns an error if the service must not run a program: if other accounts could replace
+// the program, or if it is in a user's profile, which the service's account cannot read.
 func checkProgramTrust(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
@@ -28,8 +28,8 @@ func checkProgramTrust(program string) error {
 const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
 	"and run there: queuectl service install"
 
-// checkReplaceRights returns an error if other accounts could replace the program. That is so if they may
-// change the program or its directory, or may move away one of the parent directories. readDescriptor
+// checkReplaceRights returns an error if other accounts could replace the program. They could do so if they
+// may change the program or its directory, or may move away one of the parent directories. readDescriptor
 // returns the security descriptor of a path, which contains its access list.
 func checkReplaceRights(program string, readDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {

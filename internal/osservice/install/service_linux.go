@@ -16,16 +16,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// mainUnit is the name of the unit of the service itself. webUnit is the socket of the web page. Only the
-// system's service has it, and it is disabled until an administrator enables it.
+// mainUnit is the name of the unit of the service itself. webUnit is the name of the unit for the socket of
+// the web page. Only the system's service has webUnit, and it is disabled until an administrator enables it.
 // See docs/decisions/0081.
 const (
 	mainUnit = Name + ".service"
 	webUnit  = Name + "-web.socket"
 )
 
-// units lists the units of a service. The system's service and a user's own service have the same units. The last two
-// are socketUnits. sliceUnits lists two slices: the first contains every runner, and the second contains the first.
+// units lists the units that both the system's service and a user's own service have. The last two units are
+// sockets. sliceUnits lists two slices: the first contains every runner, and the second contains the first.
 var (
 	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
 	socketUnits = units[2:]
@@ -57,7 +57,8 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
 }
 
-// packageFileName returns the name of the packages' file from which a unit is generated.
+// packageFileName returns the name of the file for a unit among the files of the packages. Install writes the
+// unit from that file.
 func (o Options) packageFileName(name string) string {
 	if o.User {
 		return "user/" + name
@@ -135,9 +136,9 @@ func (s *Service) packagedUnit() string {
 	return ""
 }
 
-// shadowsPackage reports whether both a package and Install have installed units. Those of Install then take
-// precedence over those of the package. shadowsPackage checks for the file that only Install writes and that
-// Uninstall removes last.
+// shadowsPackage reports whether both a package and Install have installed units. In that case systemd uses
+// the units of Install. shadowsPackage checks for the file that only Install writes and that Uninstall
+// removes last.
 func (s *Service) shadowsPackage() bool {
 	return s.packagedUnit() != "" && exists(filepath.Join(s.rootDir, tmpfilesPath))
 }
@@ -280,8 +281,8 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	return wasRegistered, s.systemctl("daemon-reload")
 }
 
-// moveToPackage removes the units of Install, so that those of a package take effect. The package's units are
-// then enabled and running if the units of Install were.
+// moveToPackage removes the units of Install, so that systemd uses those of a package. If the units of
+// Install were enabled or running, the package's units then are too.
 func (s *Service) moveToPackage() error {
 	if _, err := s.removeFiles(); err != nil {
 		return err
@@ -321,7 +322,8 @@ func (s *Service) control(verb string) error { return s.systemctl(verb, mainUnit
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	// Ignore an error: for every state except active, systemctl prints the state, but exits with a failure.
+	// An error is ignored here: for every state except active, systemctl prints the state and exits with a
+	// failure.
 	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainUnit)...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }

@@ -53,7 +53,7 @@ func (m *fakeMachine) files(t *testing.T) (list []string) {
 	return list
 }
 
-// expect fails the test if two lists differ. Its error begins with the given text.
+// expect fails the test if two lists differ. The message begins with errorPrefix.
 func expect(t *testing.T, errorPrefix string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -98,8 +98,8 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
 }
 
-// The installation of a user's own service writes its units to the user's directory. It does not write the other
-// files of the system's service.
+// Install of a user's own service writes only units, to the user's directory. It does not write the other
+// files that the system's service has.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
 	m := newMachine(t, userOptions)
 	if err := m.service.Install(); err != nil {
@@ -175,8 +175,8 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 }
 
 // If a package has installed units since Install, Uninstall replaces the units of Install by those of the
-// package. The package's units are then enabled and running if the units of Install were. Install returns an
-// error that explains this.
+// package. If the units of Install were enabled and running, the package's units then are too. Install
+// returns an error that explains this.
 func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, systemOptions)
 	if err := m.service.Install(); err != nil {
@@ -217,7 +217,8 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	}
 }
 
-// Without systemd, the error contains the command for the other init system, as in docs/install.md.
+// Without systemd, the error contains the command for another init system. docs/install.md contains the same
+// command.
 func TestWithoutSystemd(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
@@ -285,8 +286,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// The error about a program that other users could replace contains advice. Normally that is to copy the
-// program. If root owns the path, or if a copy would not help, it is to restrict the permissions.
+// The error about a program that other users could replace contains advice. Usually the advice is to copy the
+// program. If root owns the path, or if a copy would not help, the advice is to restrict the permissions.
 func TestRemedies(t *testing.T) {
 	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import "github.com/queuectl/queuectl/queue"
 // Start starts the service.
 func (s *Service) Start() error { return s.controlIfAllowed("start") }
 
-// Stop stops the service and its jobs. The jobs finish or return to the queue. With systemd, the next client
-// that connects to the socket starts the service again.
+// Stop stops the service. Its jobs finish or return to the queue. With systemd, the next client that connects
+// to the socket starts the service again.
 func (s *Service) Stop(keepJobs bool) error {
 	if keepJobs {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
@@ -20,7 +20,8 @@ func (s *Service) Stop(keepJobs bool) error {
 // Restart restarts the service. Jobs continue to run.
 func (s *Service) Restart() error { return s.controlIfAllowed("restart") }
 
-// controlIfAllowed controls the service with a verb of systemctl, if it is registered and the caller may do that.
+// controlIfAllowed executes a verb of systemctl, such as restart, for the service. It returns an error if the
+// service is not registered or the caller may not control it.
 func (s *Service) controlIfAllowed(verb string) error {
 	return s.runIfAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.control(verb) })
 }

@@ -82,7 +82,8 @@ func (o Options) arguments() []string {
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
 
-// IsRegistered reports whether the service is registered.
+// IsRegistered reports whether the service is registered. It also returns true if it cannot query the service
+// manager.
 func (s *Service) IsRegistered() bool {
 	if s.User {
 		line, err := s.logonCommand()
@@ -115,8 +116,8 @@ func (s *Service) Install() error {
 		if changed, err = s.updateRegistration(); err != nil {
 			return err
 		}
-		// Restrict the directory before the registration. Otherwise Windows could start the service with files
-		// of another user.
+		// Restrict the directory before the registration. Otherwise Windows could start the service with
+		// files that another user has put there.
 	} else if err := s.secureStateDir(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
@@ -144,8 +145,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// updateRegistration makes a registered service start this program. changed reports whether its command was
-// different before.
+// updateRegistration makes a registered service start this program. changed reports whether the service had
+// another command before.
 func (s *Service) updateRegistration() (changed bool, err error) {
 	e, err := s.openService()
 	if err != nil {
@@ -190,9 +191,9 @@ func (s *Service) Configure() error {
 	)
 }
 
-// recoveryActions lists what the service manager does after the first failure, the second, and so on. The last
-// action repeats. The delays grow, because a service with wrong settings fails again and again, and would fill
-// the event log.
+// recoveryActions lists what the service manager does after the first failure, the second, and so on. After
+// the last entry, it repeats the last action. The delays grow, because a service with wrong settings fails
+// again and again, and would fill the event log.
 var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
@@ -201,9 +202,9 @@ var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// keptPrivilege is the only privilege that the service and its jobs keep: to traverse directories, which every
-// user may. By default, Windows would also give the service SeImpersonatePrivilege, with which a program can
-// obtain the rights of the system. The service can identify its clients without any privilege.
+// keptPrivilege is the only privilege that the service and its jobs keep. It lets them traverse directories,
+// and every user has it. By default, Windows would also give the service SeImpersonatePrivilege, with which a
+// program can obtain the rights of the system. The service can identify its clients without any privilege.
 const keptPrivilege = "SeChangeNotifyPrivilege"
 
 const (
@@ -224,7 +225,7 @@ func cannotDo(action string, err error) error {
 }
 
 // ignoreUnsupported returns nil if err means that the service manager does not support a setting, as under
-// Wine. The service then runs without that setting. It returns any other error.
+// Wine. The service can run without that setting. ignoreUnsupported returns any other error unchanged.
 func ignoreUnsupported(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
@@ -232,8 +233,8 @@ func ignoreUnsupported(err error) error {
 	return err
 }
 
-// RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be undone. It
-// leaves those that are still running for the next upgrade.
+// RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be
+// undone. A runner program that is still running is kept, and the next upgrade removes it.
 func (s *Service) RemoveOldRunners() error {
 	if err := s.checkAllowed("prepare --tidy", s.isElevated); err != nil {
 		return err
@@ -298,8 +299,8 @@ func (s *Service) Start() error {
 	})
 }
 
-// Stop stops the service. Its jobs finish or return to the queue. With keepJobs the jobs continue, and the next
-// service adopts them. A service that exits normally is not restarted by the service manager.
+// Stop stops the service. Its jobs finish or return to the queue. With keepJobs the jobs continue, and the
+// next service adopts them. Windows does not restart a service that exits normally.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
 		return s.controlIfAllowed("stop", func() error { return s.stopUserService(keepJobs) })
@@ -315,7 +316,7 @@ func (s *Service) Stop(keepJobs bool) error {
 	})
 }
 
-// Restart restarts the service. Its jobs continue to run if the service answers.
+// Restart restarts the service. If the service answers requests, its jobs continue to run.
 func (s *Service) Restart() error {
 	if s.User {
 		return s.controlIfAllowed("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
@@ -360,8 +361,8 @@ const (
 	stallTimeout = 60 * time.Second
 )
 
-// waitForState waits until the service is in the wanted state. If a service that should run has stopped, waitForState
-// returns the reason.
+// waitForState waits until the service is in the state want. If the service should run but has stopped,
+// waitForState returns the reason.
 func (s *Service) waitForState(want svc.State) error {
 	e, err := s.openService()
 	if err != nil {
@@ -407,8 +408,8 @@ func (s *Service) IsRunning() bool {
 		return s.Direct.IsAnswering()
 	}
 	e, err := s.openService()
-	// Only users who are logged on at the machine itself may query the service manager. For other users,
-	// connect to the service instead.
+	// Only users who are logged on at the machine itself may query the service manager. For any other user,
+	// IsAnswering connects to the service instead.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return s.Direct.IsAnswering()
 	}
@@ -429,8 +430,8 @@ func (s *Service) StartCommand() string {
 	return "sc start " + Name
 }
 
-// addEventSource adds an event log source if it does not exist. The event log then shows events from this
-// source unchanged.
+// addEventSource adds a source of the Windows event log if the source does not exist. The event log then
+// shows the messages of this source unchanged.
 func addEventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
 	// Only the text of the error shows that the source already exists.

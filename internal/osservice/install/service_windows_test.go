@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expect fails the test if two lists differ. Its error begins with the given text.
+// expect fails the test if two lists differ. The message begins with errorPrefix.
 func expect(t *testing.T, errorPrefix string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -33,8 +33,8 @@ func expect(t *testing.T, errorPrefix string, got []string, want ...string) {
 }
 
 // Install registers, configures and starts the service. It waits while the start makes progress. A second
-// Install changes nothing. Install of another program updates the registration, and jobs continue to run.
-// Uninstall removes everything.
+// Install changes nothing. If the second Install has another program, it updates the registration, and jobs
+// continue to run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -78,9 +78,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// Windows restarts a failed service after 1 s, and later after up to a minute, also after a nonzero exit code.
-// Before a shutdown, the service gets three minutes. It has a SID for access lists. Neither the service nor its
-// jobs have a privilege to act as another account.
+// After a failure or a nonzero exit code, Windows restarts the service: first after 1 s, and after repeated
+// failures later, up to a minute. Before a shutdown, the service gets three minutes. It has a SID for access
+// lists. Neither the service nor its jobs have a privilege to act as another account.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.service.Configure(); !errors.Is(err, queue.ErrNotFound) {
@@ -129,8 +129,8 @@ func TestFailuresAreReported(t *testing.T) {
 	})
 }
 
-// Restart and stop --keep-jobs leave jobs running. A service that does not answer is restarted anyway. For a
-// service that is not registered, the error says how to register it.
+// Restart and stop --keep-jobs leave jobs running. Restart also restarts a service that does not answer. For
+// a service that is not registered, the error says how to register it.
 func TestJobsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -160,7 +160,7 @@ func TestJobsAreKept(t *testing.T) {
 	})
 }
 
-// Without elevation, a command does nothing. Its error says how to run it elevated.
+// If the caller is not elevated, a command changes nothing. The error says how to run the command elevated.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.service.isElevated = true, false
@@ -174,7 +174,7 @@ func TestElevation(t *testing.T) {
 	expect(t, "asked", m.takeCalls())
 }
 
-// A user's own service starts at logon. The commands for the system's service control it too.
+// A user's own service starts at logon. The same commands control it as the system's service.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
 	m.service.isElevated = false
@@ -297,8 +297,8 @@ func wantAccess(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTO
 	}
 }
 
-// The real service manager installs, starts, stops and uninstalls the system's service. The installed service has the
-// configuration that Configure sets.
+// This test uses the real service manager. It installs, starts, stops and uninstalls the system's service,
+// and checks that the installed service has the configuration that Configure sets.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {

@@ -22,7 +22,8 @@ const (
 	packagedClient  = "/usr/bin/queuectl"
 )
 
-// adaptedFile returns a file of the packages with the paths of this installation.
+// adaptedFile returns a file of the packages, in which the paths of this installation replace those of the
+// packages.
 func (o Options) adaptedFile(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {

@@ -24,7 +24,7 @@ var (
 			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
-// A unit differs from that in the packages only in the paths of the programs.
+// The units that Install writes differ from those in the packages only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {

@@ -1,10 +1,11 @@
 // Package stack grows the main goroutine's stack once to the size that a client needs, while the stack is
 // nearly empty.
 //
-// Otherwise the stack would grow two or three times later, while other packages are initialized and while the
-// command runs. Each time, the runtime copies the whole stack and reads pointer maps that are not in memory
-// yet. That takes a twentieth of the time of an enqueue. The package imports nothing, so that Go initializes it
-// first.
+// Without this package, the stack would grow two or three times later: while other packages are initialized and
+// while the command runs. Each time, the runtime copies the whole stack and reads pointer maps that are not in
+// memory yet. That takes a twentieth of the time of an enqueue.
+//
+// The package imports nothing, so Go initializes it first.
 package stack
 
 // frameBytes is the size of an array that makes the runtime grow the stack to 32 KiB.

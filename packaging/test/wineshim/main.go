@@ -1,6 +1,6 @@
-// Command wineshim writes a bcryptprimitives.dll for Wine 8. Wine 8 lacks this library, without which no Go
-// program starts. The written library contains no code. It forwards the only function that Go needs to the
-// equivalent function of Wine.
+// Command wineshim writes a bcryptprimitives.dll for Wine 8, which lacks this library. Without the library, no
+// Go program starts. It contains no code: it forwards the only function that Go needs to the equivalent
+// function of Wine.
 package main
 
 import (
@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// The library has one function. It forwards calls to the target, a function of Wine.
+	// The library has one function, functionName. The loader forwards its calls to the function forwardTarget of
+	// Wine.
 	libraryName   = "bcryptprimitives.dll"
 	functionName  = "ProcessPrng"
 	forwardTarget = "advapi32.SystemFunction036"
 
-	// pageBytes is the alignment in memory. The headers take one page, and the section begins at the
-	// second page.
+	// pageBytes is the alignment of the sections in memory. The headers take the first page, and the only
+	// section begins at the second.
 	pageBytes = 0x1000
-	// sectorBytes is the alignment in the file. The headers take one sector, and the section begins at
-	// the second sector.
+	// sectorBytes is the alignment of the sections in the file. The headers take the first sector, and the only
+	// section begins at the second.
 	sectorBytes = 0x200
 )
 
@@ -89,9 +90,8 @@ func buildDLL() []byte {
 	return out.Bytes()
 }
 
-// exportTable returns the export table, which contains one function. The address of that function is inside the
-// table itself, which makes the loader forward calls. The text at that address names the function that
-// receives the calls.
+// exportTable returns the export table, which contains one function. The address of this function points to a
+// text inside the table. The loader therefore forwards calls to the function that the text names.
 func exportTable() []byte {
 	type directory struct {
 		_                                               [12]byte

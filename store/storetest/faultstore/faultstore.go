@@ -1,4 +1,4 @@
-// Package faultstore wraps a store so that tests can make its calls fail or wait.
+// Package faultstore wraps a store so that tests can delay calls of its methods or make them fail.
 package faultstore
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Call describes a call of a store's method that takes a context. Such a call can fail.
+// Call describes a call of a method of the store. Only methods that take a context have such calls.
 type Call struct {
 	Method string
-	// Arg is the first argument after the context, or the part of it that tests need. It is nil if the method
-	// has no other argument.
+	// Arg is the method's first argument after the context, or the part of it that tests need. It is nil if the
+	// method has no other argument.
 	Arg any
-	// Succeeded is false when the hook is called before the execution, and true when it is called after it.
+	// Succeeded is false before the store executes the call, and true after the call has succeeded.
 	Succeeded bool
 }
 
-// Hook is called before each call is executed, and again after the call succeeded. It may wait. If it returns
-// an error, the caller gets that error. An error before the execution prevents the execution. An error after
-// the execution only hides the result.
+// Hook is called before the store executes a call, and again after the call has succeeded. It may block. If it
+// returns an error, the caller of the store gets that error. An error of the first hook call prevents the
+// execution. An error of the second one only hides the result.
 type Hook func(ctx context.Context, c Call) error
 
 // Store is a store.Store that calls a hook before and after each call.
@@ -31,10 +31,11 @@ type Store struct {
 	hook atomic.Pointer[Hook]
 }
 
-// New returns a store that passes all calls on to s. It has no hook yet.
+// New returns a store that passes all calls on to s, without a hook.
 func New(s store.Store) *Store { return &Store{Store: s} }
 
-// SetHook sets the hook. Calls that are executing use it when they end. A nil hook removes the present one.
+// SetHook sets the hook. For calls that are already running, the new hook is called only when they
+// end. nil removes the hook.
 func (s *Store) SetHook(hook Hook) { s.hook.Store(&hook) }
 
 func (s *Store) runHook(ctx context.Context, c Call) error {
@@ -44,7 +45,7 @@ func (s *Store) runHook(ctx context.Context, c Call) error {
 	return nil
 }
 
-// call calls the hook, executes action and calls the hook again.
+// call calls the hook, executes action, and, if action succeeds, calls the hook again.
 func call[T any](ctx context.Context, s *Store, method string, arg any, action func() (T, error)) (T, error) {
 	var zero T
 	if err := s.runHook(ctx, Call{method, arg, false}); err != nil {

@@ -14,7 +14,8 @@ import (
 
 var byPriority = queue.Order{Scheduling: queue.ByPriority}
 
-// Each method of store.Store that takes a context can fail before it is executed. It then changes nothing.
+// The hook can make each method that takes a context fail before the store executes it. The
+// store then changes nothing.
 func TestEveryCallCanFail(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	broken := errors.New("on purpose")
@@ -47,8 +48,8 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// If the hook fails after a call was executed, the caller gets the hook's error, although the call has taken
-// effect.
+// If the hook returns an error after the execution of a call, the caller gets that error, although
+// the call has taken effect.
 func TestHookAfterACallHidesItsResult(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
@@ -71,7 +72,7 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 	}
 }
 
-// If a hook waits, it delays only the call for which it was called.
+// A hook that blocks delays only its own call. Other calls continue.
 func TestCallsWaitIndependently(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	gate, inside := make(chan struct{}), make(chan struct{})
