@@ -18,7 +18,8 @@ const (
 	MaxSchedulesPage     = 1000 // maximum number of schedules that one call lists
 )
 
-// Overlap says what happens to an occurrence if an earlier job of the schedule has not ended.
+// Overlap says what happens to an occurrence if an earlier job of the schedule has not ended. It considers only jobs
+// of the schedule's present owner.
 type Overlap string
 
 // The values of Overlap. OverlapSkip creates no job for the occurrence.
@@ -199,6 +200,8 @@ type Schedules interface {
 		dueSchedules []Schedule, untilNext time.Duration, err error)
 	// RunOccurrences carries out and records occurrences in one transaction: their records, their jobs and the
 	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
-	// Overlap decides what happens. An occurrence whose job does not fit in the queue is recorded as refused.
+	// Overlap decides what happens. Jobs of another user do not count, even if they come from a schedule that had
+	// the same name, or if that user owned this schedule before. An occurrence whose job does not fit in the queue
+	// is recorded as refused.
 	RunOccurrences(ctx context.Context, f OccurrenceRequest) (OccurrenceResult, error)
 }

@@ -105,7 +105,7 @@ var Migrations = [][]string{{
 	`CREATE INDEX jobs_inputs ON jobs (uid, ended_at) WHERE state > 5 AND input IS NULL AND state <> 7`,
 	`CREATE INDEX jobs_user_outputs ON jobs (uid, ended_at) WHERE outputs > 0`,
 	`CREATE INDEX jobs_hooks ON jobs (hook_uid) WHERE hooks > 127 AND state < 5`,
-	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
+	`CREATE INDEX jobs_schedule ON jobs (schedule, uid, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
 		id        INTEGER PRIMARY KEY,
 		queue     TEXT    NOT NULL,

@@ -102,11 +102,10 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), uidOrNull(s.PausedBy), s.Note, s.Name)
 }
 
-// UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a schedule, newest first.
-func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
-	return t.readJobs(
-		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`,
-		schedule)
+// UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a user's schedule, newest first.
+func (t *Tx) UnfinishedJobs(schedule string, uid, limit int) ([]rules.Job, error) {
+	return t.readJobs(limit, `jobs INDEXED BY jobs_schedule
+		WHERE schedule = ? AND uid = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule, int64(uid))
 }
 
 // AddOccurrenceRecord implements rules.Schedules. It records what happened at a planned start (an occurrence)

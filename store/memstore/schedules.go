@@ -210,7 +210,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 		}
 		var unfinishedJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.Schedule == request.Name && !j.State.Ended() {
+			if j.Schedule == request.Name && j.UID == known.UID && j.disownToUID == 0 && !j.State.Ended() {
 				unfinishedJobs = append(unfinishedJobs, j)
 			}
 		}

@@ -161,8 +161,8 @@ func (f fakeSchedules) SetScheduleState(s *store.Schedule) error {
 	return nil
 }
 
-func (f fakeSchedules) UnfinishedJobs(schedule string, limit int) ([]Job, error) {
-	list := f.data.sortedJobs(func(j *Job) bool { return j.Schedule == schedule && !j.State.Ended() })
+func (f fakeSchedules) UnfinishedJobs(schedule string, uid, limit int) ([]Job, error) {
+	list := f.data.sortedJobs(func(j *Job) bool { return j.Schedule == schedule && j.UID == uid && !j.State.Ended() })
 	slices.Reverse(list)
 	return list[:min(limit, len(list))], nil
 }

@@ -24,8 +24,10 @@ func (r *Rules) RunOccurrences(
 		(s.PausedAt != 0 || s.LastAt != request.ExpectedLastAt || s.BootID != request.ExpectedBootID) {
 		return result, nil
 	}
-	unfinished, err := r.tx.UnfinishedJobs(request.Name, store.MaxUnfinishedJobs)
+	unfinished, err := r.tx.UnfinishedJobs(request.Name, s.UID, store.MaxUnfinishedJobs)
 	r.recordErr(err)
+	// A job of the uid's former owner keeps the uid until Disown has moved it.
+	unfinished = slices.DeleteFunc(unfinished, func(j Job) bool { return r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 })
 	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID

@@ -269,8 +269,9 @@ type Schedules interface {
 	Schedule(name string) (store.Schedule, error)
 	// SetScheduleState writes a schedule's times, its boot id and its pause.
 	SetScheduleState(s *store.Schedule) error
-	// UnfinishedJobs lists up to limit unfinished jobs of a schedule, newest first.
-	UnfinishedJobs(schedule string, limit int) ([]Job, error)
+	// UnfinishedJobs lists up to limit unfinished jobs of a user's schedule, newest first. Jobs of another user are
+	// not listed, because a schedule of that user may have had the same name.
+	UnfinishedJobs(schedule string, uid, limit int) ([]Job, error)
 	// AddOccurrenceRecord records the outcome of an occurrence of a schedule. It deletes the schedule's
 	// oldest records if there are more than the limit.
 	AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error

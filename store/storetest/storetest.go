@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises,
 		settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises,
 		bytePromises, gatePromises, queuePromises, dependencyPromises, pausePromises, hookPromises, schedulePromises,
-		statsPromises, turnPromises, bestWaitingPromises, walkPromises) {
+		reusePromises, statsPromises, turnPromises, bestWaitingPromises, walkPromises) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {

@@ -1,0 +1,68 @@
+package storetest
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// reusePromises are about names and uids that belong to one user first and to another user later.
+var reusePromises = []promise{
+	{name: "a schedule does not affect jobs of another user's schedule that had its name",
+		check: reusedScheduleNameKeepsJobs},
+	{name: "a schedule does not affect leased jobs of the former owner of its user's uid",
+		check: reusedUIDKeepsLeasedJobsOfSchedule},
+}
+
+// replaceScheduleOf removes the schedule "n" and adds a schedule with this name for the user uid.
+func (r *rig) replaceScheduleOf(uid int, overlap store.Overlap) {
+	r.Helper()
+	old, _ := r.getSchedule("n")
+	r.must(r.s.RemoveSchedule(r.Context(), "n", old.Generation, old.UID))
+	r.putSchedule("n", withOverlap(overlap), func(s *store.Schedule) { s.UID = uid })
+}
+
+// A schedule of another user that has the name of a removed schedule neither cancels nor waits for the jobs of
+// the removed schedule.
+func reusedScheduleNameKeepsJobs(r *rig) {
+	r.putSchedule("n", func(s *store.Schedule) { s.UID = 1 })
+	first := r.runNextOccurrence("n").Records[0]
+	r.replaceScheduleOf(2, store.OverlapReplace)
+	second := r.runNextOccurrence("n").Records[0]
+	checkEqual(r, "outcome", second.Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "state of the other user's waiting job", r.getJob(first.JobID).State, queue.Pending)
+	claimed := r.claim(2)
+	checkEqual(r, "claimed jobs", len(claimed), 2)
+	r.replaceScheduleOf(3, store.OverlapReplace)
+	fired := r.runNextOccurrence("n")
+	checkEqual(r, "leased jobs to be ended", fired.LeasedSeqs, nil)
+	checkEqual(r, "outcome", fired.Records[0].Outcome, store.OutcomeEnqueued)
+	for i, overlap := range []store.Overlap{store.OverlapSkip, store.OverlapQueue} {
+		r.replaceScheduleOf(4+i, overlap)
+		run := r.runNextOccurrence("n").Records[0]
+		checkEqual(r, "outcome with overlap "+string(overlap), run.Outcome, store.OutcomeEnqueued)
+		checkEqual(r, "state with overlap "+string(overlap), r.getJob(run.JobID).State, queue.Pending)
+	}
+	r.replaceScheduleOf(1, store.OverlapReplace)
+	checkEqual(r, "leased jobs of the owner's earlier schedule", r.runNextOccurrence("n").LeasedSeqs,
+		[]int64{first.JobSeq})
+	r.checkCounts()
+}
+
+// After Disown, a leased job of the former owner keeps the uid until its lease ends. A schedule of the next owner
+// does not end the job.
+func reusedUIDKeepsLeasedJobsOfSchedule(r *rig) {
+	r.enqueueAs(7, "alice", withPriority(1))
+	r.putSchedule("n", func(s *store.Schedule) { s.UID = 7 })
+	first := r.runNextOccurrence("n").Records[0]
+	claimed := r.claim(2)
+	r.disown(7)
+	r.replaceScheduleOf(7, store.OverlapReplace)
+	fired := r.runNextOccurrence("n")
+	checkEqual(r, "leased jobs to be ended", fired.LeasedSeqs, nil)
+	checkEqual(r, "number of records", len(fired.Records), 1)
+	for _, j := range claimed {
+		r.settle(j, exitOutcome(0))
+	}
+	checkEqual(r, "uid of the former owner's job", r.getJob(first.JobID).UID, -1)
+	r.checkCounts()
+}
