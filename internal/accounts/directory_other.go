@@ -13,6 +13,9 @@ type Directory struct {
 	AlwaysQueryRemote bool // no effect here, because the library decides which sources it queries
 }
 
+// DropCache has no effect, because this Directory caches nothing.
+func (d *Directory) DropCache() {}
+
 // UserByUID returns the account with a uid. UserByName returns the account with a name.
 func (d *Directory) UserByUID(uid uint32) (Account, error) {
 	return toAccount(user.LookupId(strconv.FormatUint(uint64(uid), 10)))

@@ -81,3 +81,13 @@ func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, err
 	close(f.done)
 	return f.entry, f.err
 }
+
+// clear empties the cache.
+func (o *lookupCache[T]) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lookups = nil
+}
+
+// DropCache drops the cached answers, so that the next lookups query the sources again.
+func (d *Directory) DropCache() { d.otherSourcesCache.clear() }

@@ -6,6 +6,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,6 +50,8 @@ type Guard struct {
 // names at the time when the settings were read.
 type resolvedAccess struct {
 	control.Access
+	// userNames holds the account names of the uids in Users. A uid that the section gives as a number has no name.
+	userNames    map[int]string
 	unknownNames []string // names in [access] that this machine does not know
 }
 
@@ -57,19 +60,20 @@ type resolvedAccess struct {
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
-		if r.resolvedAccess.CompareAndSwap(old, resolveAccessNames(&r.Directory.Directory, &c.Settings)) &&
+		if r.resolvedAccess.CompareAndSwap(old, resolveAccessNames(r.Directory, &c.Settings)) &&
 			r.Settings.Current() == c {
 			return
 		}
 	}
 }
 
-// resolveAccessNames looks up the user and group names in the settings section [access].
-func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAccess {
-	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
-	for _, right := range control.Rights() { // a stronger right comes later, and replaces a weaker one
+// resolveAccessNames looks up the user and group names of the section [access].
+func resolveAccessNames(d *Directory, c *config.Settings) *resolvedAccess {
+	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}},
+		userNames: map[int]string{}}
+	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
 		for _, name := range c.AccessNames(string(right)) {
-			ids, look := a.Users, d.UserID
+			ids, look := a.Users, func(name string) (int, bool) { return a.resolveUser(d, name) }
 			group, isGroup := strings.CutPrefix(name, "@")
 			if isGroup {
 				ids, look = a.Groups, d.GroupID
@@ -84,7 +88,36 @@ func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAcce
 	return a
 }
 
-// CurrentAccess returns the rights that the settings section [access] gives to users and groups.
+// resolveUser returns the uid of a user. It records the name of the uid's account, unless the user is given as a
+// uid.
+func (a *resolvedAccess) resolveUser(d *Directory, user string) (uid int, ok bool) {
+	uid, ok = d.UserID(user)
+	if !ok || user == strconv.Itoa(uid) {
+		return uid, ok
+	}
+	name := d.accountName(uid)
+	if name != "" && name != user {
+		// Either the account has several names, or the directory has cached the uid, which now belongs to another
+		// account.
+		d.DropCache()
+		if uid, ok = d.UserID(user); !ok {
+			return 0, false
+		}
+		name = d.accountName(uid)
+	}
+	a.userNames[uid] = cmp.Or(name, user)
+	return uid, true
+}
+
+// resolveAccessIfRenamed resolves [access] again if a uid with a right has another account name than before. The
+// account that got the right may have been deleted, and the uid may belong to a new account.
+func (r *Rights) resolveAccessIfRenamed(uid int, name string) {
+	if old := r.resolvedAccess.Load().userNames[uid]; old != "" && old != name {
+		r.ResolveAccess()
+	}
+}
+
+// CurrentAccess returns the rights that the section [access] gives to users and groups.
 func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
 // UnknownNamesMessage returns a message about the names in the settings section [access] that this machine

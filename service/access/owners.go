@@ -158,7 +158,7 @@ func (o *Owners) RequestOwnerCheck() { queue.TrySend(o.ownerCheckRequest, struct
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUser() }
 
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit first
-// moves the jobs of that account to a negative uid.
+// separates the jobs and the right of that account from the uid.
 func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.RightNone || !mayChangeOwner(p.UID) {
 		return nil
@@ -168,6 +168,7 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 		return nil
 	}
 	a.Owners.NameCache.Store(p.UID, name)
+	a.Rights.resolveAccessIfRenamed(p.UID, name)
 	if err := a.separateOwner(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
 			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)

@@ -258,8 +258,40 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// The service checks the names of all uids when it starts and when a check is requested. The check does not
-// depend on a user connecting.
+// A right that [access] gives to a user by name does not go to the next account with this user's uid, even if
+// the user has never enqueued a job.
+func TestRightOfAFormerAccount(t *testing.T) {
+	d := &access.Directory{}
+	uidBelongsTo := func(name string) {
+		d.LookupFunc = func(database, key string) (string, error) {
+			if database != "passwd" || key != name && key != fmt.Sprint(joblessUID) {
+				return "", nil
+			}
+			return fmt.Sprintf("%s:x:%d:1::/:/bin/sh", name, joblessUID), nil
+		}
+	}
+	uidBelongsTo("alice")
+	s := newRig(t, rigOptions{settings: map[string]string{"access.admin": "alice"}, directory: d})
+	p := peer(joblessUID, "")
+	admit := func(want control.Right) {
+		t.Helper()
+		p.Right = s.Rights.Right(p)
+		if err := s.admission.Admit(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Rights.Right(p); got != want {
+			t.Errorf("got the right %q, want %q", got, want)
+		}
+	}
+	admit(control.RightAdmin)
+	d.Directory = accounts.Directory{LookupFunc: d.LookupFunc} // drop the cached answers, as if they had expired
+	d.UserID("alice")                                          // cache the uid of alice again
+	uidBelongsTo("mallory")
+	admit(control.RightNone)
+}
+
+// The service checks the names of all uids at its start and whenever a check is requested, even if no user
+// connects.
 func TestAllUIDsAreChecked(t *testing.T) {
 	s := newOwnersRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
