@@ -245,10 +245,16 @@ func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (que
 	return j, err
 }
 
-// IsOwner reports whether a job belongs to a peer. The peer's account may be a new one that has got the uid
-// of the job's former owner. So IsOwner compares the user names too.
+// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account may
+// now have the uid of a running job. So the job must have its fields User and AsUID.
 func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
-	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkNotRenamed(j.UID, j.User) == nil)
+	switch {
+	case j.UID != p.UID:
+		return false
+	case j.AsUID != nil && *j.AsUID != j.UID: // the field User does not name the job's owner
+		return !g.Owners.MayHaveFormerJobs(j.UID)
+	}
+	return g.Owners.checkNotRenamed(j.UID, j.User) == nil
 }
 
 // OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns

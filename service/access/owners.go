@@ -56,11 +56,10 @@ type Owners struct {
 	NameCache         sync.Map       // uid → name of each admitted peer that has a right and a name
 	ownerCheckRequest chan struct{}  // requests to look up the names of all uids again
 
-	mu          sync.Mutex
-	names       map[int]string // uid → name as stored; guarded by mu
-	formerNames map[int]string // negative uid → name of an owner that has lost its uid; guarded by mu
-	// unseparatedUIDs contains uids whose old jobs may not all have a negative uid yet; guarded by mu.
-	unseparatedUIDs map[int]bool
+	mu              sync.Mutex
+	names           map[int]string      // uid → name as stored; guarded by mu
+	formerNames     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	unseparatedUIDs map[int]bool        // uids that may still have jobs of a former owner; guarded by mu
 	NameLookups     map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
 	// unknownUIDs contains uids that may have an account on other nodes, but have none on this one; guarded by mu.
@@ -129,7 +128,15 @@ func (o *Owners) storedName(uid int) string {
 	return o.names[uid]
 }
 
-// UnknownUIDs returns the uids whose users may have an account on other nodes, but have none on this one.
+// MayHaveFormerJobs reports whether a uid may still have jobs of a former owner. A running job keeps its uid
+// until it ends.
+func (o *Owners) MayHaveFormerJobs(uid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unseparatedUIDs[uid]
+}
+
+// UnknownUIDs returns the uids that have an account on other nodes but not on this one.
 func (o *Owners) UnknownUIDs() map[int]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -183,7 +190,10 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	a.Owners.mu.Lock()
 	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
 	a.Owners.mu.Unlock()
-	if former == name || former == "" && !unfinished {
+	if former == name {
+		former = "" // the uid has no other owner to separate, but maybe jobs of an earlier one
+	}
+	if former == "" && !unfinished {
 		return nil
 	}
 	if former != "" && a.Owners.HasOtherNodes() { // on another node, the uid may still belong to the former owner
@@ -196,20 +206,20 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 			return err
 		}
 	}
+	// Load before the former name is removed below, because other peers with this uid are admitted immediately
+	// after that.
+	if err := a.Owners.Load(ctx); err != nil || former == "" {
+		return err
+	}
 	a.Owners.mu.Lock()
-	if former == "" {
-		delete(a.Owners.unseparatedUIDs, uid)
-	} else if a.Owners.names[uid] == former {
+	if a.Owners.names[uid] == former {
 		delete(a.Owners.names, uid)
 	}
 	a.Owners.mu.Unlock()
-	if former == "" {
-		return nil
-	}
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
 		"uid", uid, "was", former, "is", name)
-	a.Rights.ResolveAccess() // the names in [access] may have other uids now
-	return a.Owners.Load(ctx)
+	a.Rights.ResolveAccess() // resolve [access] again, since it may name the former account
+	return nil
 }
 
 // errOwnedElsewhere means that separateOwner cannot move the jobs of a former owner now: on another node,

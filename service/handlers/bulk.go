@@ -52,17 +52,17 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 	onlyStates, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, onlyStates)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
-		refs, errs, err := h.readRefs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
+		jobs, errs, err := h.readJobs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
 		if err != nil {
 			return b.awaitResults(err)
 		}
-		for i := range refs {
-			if errs[i] == nil && !cluster.MatchesRelayedJob(ctx, refs[i].Seq) {
-				errs[i] = queue.NoJobError(refs[i].ID)
+		for i := range jobs {
+			if errs[i] == nil && !cluster.MatchesRelayedJob(ctx, jobs[i].Seq) {
+				errs[i] = queue.NoJobError(jobs[i].ID)
 			}
-			b.startChange(done+i, refs[i], errs[i])
+			b.startChange(done+i, &jobs[i], errs[i])
 		}
-		done += len(refs)
+		done += len(jobs)
 	}
 	return b.awaitResults(ctx.Err())
 }
@@ -77,24 +77,25 @@ func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	}
 	b := h.newBulkOperation(ctx, v, ids, allowedStates)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
-		b.startChange(i, refs[i], nil)
+		j, err := b.jobOf(refs[i])
+		b.startChange(i, &j, err)
 	}
 	return b.awaitResults(ctx.Err())
 }
 
-// readRefs reads references to the jobs with these ids. If an id does not exist, errs contains an error at its
-// index.
-func (h *API) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, errs []error, err error) {
-	refs, errs = make([]store.JobRef, len(ids)), make([]error, len(ids))
+// readJobs reads the jobs with these ids, without their large fields. If an id does not exist, errs contains an
+// error at its index.
+func (h *API) readJobs(ctx context.Context, ids []string) (jobs []queue.Job, errs []error, err error) {
+	jobs, errs = make([]queue.Job, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
 	err = h.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		for i, id := range ids {
 			j, err := h.Guard.GetVisible(ctx, &peer, id)
-			refs[i], errs[i] = store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
+			jobs[i], errs[i] = compactJob(&j), err
 		}
 		return nil
 	})
-	return refs, errs, err
+	return jobs, errs, err
 }
 
 // bulkOperation is the state of a bulk operation on many jobs.
@@ -117,13 +118,22 @@ func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 		errs: make([]error, len(ids)), semaphore: make(chan struct{}, maxParallelChanges)}
 }
 
-// startChange applies the verb to the i-th job, in a new goroutine if the user's limit allows one more. If
-// the job could not be read, err says why, and is the result for this job.
-func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
+// jobOf returns the job of a reference, without its large fields. It reads the job if it may belong to a former
+// account with the peer's uid, because a reference lacks the user's name.
+func (b *bulkOperation) jobOf(r store.JobRef) (queue.Job, error) {
+	j := queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
+	if r.UID != b.peer.UID || !b.api.Owners.MayHaveFormerJobs(r.UID) {
+		return j, nil
+	}
+	return b.api.rereadCompact(b.ctx, &j)
+}
+
+// startChange starts to apply the verb to the i-th job, within the user's limit of goroutines. If err is not
+// nil, the job could not be read; startChange then records err as the job's result.
+func (b *bulkOperation) startChange(i int, j *queue.Job, err error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns this error
 	}
-	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
 		err = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
 	}

@@ -146,10 +146,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	for end, ok := s.UserLimits.AcquireHelper(ctx); ok; end, ok = s.UserLimits.AcquireHelper(ctx) {
 		ends = append(ends, end)
 	}
-	refs, _, err := s.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ids := []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"}
 	var mu sync.Mutex
 	now, most := 0, 0
 	two := make(chan struct{})
@@ -173,8 +170,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.applyToRefs(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
-		most != 1 {
+	if v, err := s.applyToIDs(ctx, work(immediately), ids); err != nil || len(v.DoneIDs) != len(ids) || most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -182,7 +178,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.applyToRefs(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
+	if v, err := s.applyToIDs(lateCtx, work(two), ids); err != nil || len(v.DoneIDs) != len(ids) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

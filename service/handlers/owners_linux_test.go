@@ -236,14 +236,24 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account
-// sees only as much of the job as any other user.
+// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account sees no
+// more of the job than other users do, and cannot change it.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := newOwnersRig(t)
 	leased := s.claimJobs(t, 4)
-	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
+	var starts []store.AttemptStart
+	for i := range leased {
+		starts = append(starts, store.AttemptStart{Lease: leased[i].Lease(), StartedAt: s.Store.Now(), Worker: "w1", PID: 1})
+	}
+	if _, err := s.Store.Exchange(t.Context(), store.Report{Starts: starts}); err != nil {
 		t.Fatal(err)
 	}
+	for range 2 { // two connections of the new account
+		if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := s.jobState(t, "alice-waits")
 	d, err := s.Show(asPeer(t, reusedUID, control.RightSubmit), control.Show{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
@@ -252,9 +262,58 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}
+	s.checkDenied(t, reusedUID, "alice-waits")
+	if got := s.jobState(t, "alice-waits"); got != before {
+		t.Errorf("after the requests of the new account: %s, want %s", got, before)
+	}
+	asBob := &queue.Job{UID: reusedUID, Execution: queue.Execution{User: "bob", AsUID: new(existingUID)}}
+	if s.Guard.IsOwner(peer(reusedUID, control.RightSubmit), asBob) {
+		t.Error("the new account owns a job that runs as another user and may belong to the former account")
+	}
 	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
 	if got := s.jobState(t, "alice-waits"); got != "-1 completed " {
 		t.Errorf("after the job has ended: %s", got)
+	}
+	_, err = s.Store.Promote(t.Context())
+	if err == nil {
+		err = s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit))
+	}
+	if err != nil || !s.Guard.IsOwner(peer(reusedUID, control.RightSubmit), asBob) {
+		t.Errorf("after all jobs of the former account have ended, the new account does not own its job: %v", err)
+	}
+}
+
+// checkDenied checks that a user with the right "submit" can neither read the output of a running job nor change
+// the job. The job must be the only running job with this uid.
+func (s *rig) checkDenied(t *testing.T, uid int, id control.JobID) {
+	t.Helper()
+	// Without the deadline, a change that is not denied would wait for the pool, which does not know the lease.
+	ctx, cancel := context.WithTimeout(asPeer(t, uid, control.RightSubmit), 5*time.Second)
+	defer cancel()
+	if _, err := s.Logs(ctx, control.Logs{ID: id}, func(control.OutputPiece) error { return nil }); !errors.Is(err,
+		queue.ErrDenied) {
+		t.Errorf("logs: got %v, want denied", err)
+	}
+	if _, err := s.Attach(ctx, control.Attach{ID: id}); !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("attach: got %v, want denied", err)
+	}
+	type change func(control.Selection) (control.BulkResult, error)
+	for name, apply := range map[string]change{
+		"cancel":  func(p control.Selection) (control.BulkResult, error) { return s.Cancel(ctx, p) },
+		"kill":    func(p control.Selection) (control.BulkResult, error) { return s.Kill(ctx, control.Kill{Selection: p}) },
+		"pause":   func(p control.Selection) (control.BulkResult, error) { return s.Pause(ctx, p) },
+		"requeue": func(p control.Selection) (control.BulkResult, error) { return s.Requeue(ctx, p) },
+		"rm": func(p control.Selection) (control.BulkResult, error) {
+			return s.Remove(ctx, control.Remove{Selection: p, Force: true})
+		},
+	} {
+		for how, selection := range map[string]control.Selection{
+			"by id": {ID: id}, "by state": {State: control.TextList{"processing"}}} {
+			v, err := apply(selection)
+			if err != nil || len(v.DoneIDs) != 0 || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
+				t.Errorf("%s %s: got %+v, %v, want one refusal", name, how, v, err)
+			}
+		}
 	}
 }
 

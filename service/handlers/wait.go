@@ -77,11 +77,14 @@ type waitRequest struct {
 // exist.
 func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 	for some := range slices.Chunk(ids, jobsPerReadSlot) {
-		refs, errs, err := w.api.readRefs(ctx, some)
+		jobs, errs, err := w.api.readJobs(ctx, some)
 		if err = cmp.Or(append(errs, err)...); err != nil {
 			return err
 		}
-		w.unfinished = append(w.unfinished, refs...)
+		for i := range jobs {
+			j := &jobs[i]
+			w.unfinished = append(w.unfinished, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
+		}
 	}
 	return nil
 }
@@ -145,7 +148,8 @@ func compactJob(j *queue.Job) queue.Job {
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason,
 		StartedAttempts: j.StartedAttempts, Attempts: j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince,
 		ArrivalNumber: j.ArrivalNumber, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
-		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
+		InputRemoved: j.InputRemoved,
+		Execution:    queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY, User: j.User, AsUID: j.AsUID},
 	}
 }
 
