@@ -210,19 +210,20 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	}
 }
 
-// ReadOutput reads the output of a running job from a position on. cursor contains the position in stdout and
-// the position in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
-// lease ends. If wait is false and the runner does not answer, it returns an error that names the runner.
+// ReadOutput reads the output of an attempt of a running job after a position. attempt is its number; 0 means
+// the attempt that runs now. cursor holds the position in stdout and in stderr (output.Cursor). If wait is true,
+// ReadOutput waits until there is output or the lease ends. If wait is false and the runner does not answer, it
+// returns an error that names the runner.
 //
-// ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the store
-// has the output or will get it, or the job runs under another lease.
-func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
+// ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended,
+// the store has the output or will get it, or the job runs under another lease.
+func (p *Pool) ReadOutput(ctx context.Context, seq int64, attempt int, cursor [2]int64, wait bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	var conn *runnerConn
-	if h != nil {
+	if h != nil && (attempt == 0 || attempt == h.job.StartedAttempts+1) {
 		conn = h.conn
 	}
 	p.mu.Unlock()

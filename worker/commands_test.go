@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -150,7 +151,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 			awaitFrame[*wire.Drop](t, f, 1)
 			answer := make(chan callResult, 1)
 			go func() { // this goroutine ends with the lease or the test
-				_, ok, err := p.ReadOutput(t.Context(), 1, [2]int64{}, true)
+				_, ok, err := p.ReadOutput(t.Context(), 1, 1, [2]int64{}, true)
 				answer <- callResult{ok, err}
 			}()
 			read, _ := awaitFrame[*wire.ReadOutput](t, f, 1)
@@ -161,7 +162,37 @@ func TestReadEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// If more jobs run than there should be workers, WaitForScaleDown ends the youngest jobs at the deadline and
+// ReadOutput does not read the output of a later attempt than the given one, because the position in the output
+// belongs to the given attempt.
+func TestReadDoesNotContinueInALaterAttempt(t *testing.T) {
+	s, f, p := startPool(t, 1, 0)
+	s.awaitState(1, queue.Processing)
+	answer := make(chan callResult, 1)
+	go func() {
+		leased, err := p.Requeue(context.Background(), 1, 7)
+		answer <- callResult{leased, err}
+	}()
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	end := successResult(kill.Lease, longRunTime)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.send(end)
+	checkEqual(t, "answer of Requeue", receive(t, "an answer", answer), callResult{true, nil})
+	second, _ := awaitFrame[*wire.Start](t, f, 2)
+	waitUntil(t, "attempt 2 is leased", func() bool { return p.LeasedAttemptNumber(1) == 2 })
+	for _, c := range []struct{ attempt, reads int }{{1, 0}, {2, 1}, {0, 2}} {
+		_, ok, err := p.ReadOutput(t.Context(), 1, c.attempt, [2]int64{5, 0}, false)
+		checkEqual(t, "answer", callResult{ok, err}, callResult{}) // the fake runner has no output
+		reads := 0
+		for _, frame := range receivedFrames[*wire.ReadOutput](f) {
+			if frame.Lease == second.Lease {
+				reads++
+			}
+		}
+		checkEqual(t, fmt.Sprintf("reads of attempt 2, up to the read of attempt %d", c.attempt), reads, c.reads)
+	}
+}
+
+// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest jobs at the deadline and
 // returns them to the queue. The oldest jobs continue.
 func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)

@@ -21,7 +21,8 @@ const maxOutputPieceBytes = 256 << 10
 // outputReadRequest holds the parameters of outputMethod: a part of the output file Ref or, if Ref is "", the
 // output of a running attempt.
 type outputReadRequest struct {
-	JobSeq        int64         `json:"seq,omitempty"` // number of the job
+	JobSeq        int64         `json:"seq,omitempty"`     // number of the job
+	Attempt       int           `json:"attempt,omitempty"` // number of the attempt; 0 means the one that runs now
 	Cursor        output.Cursor `json:"cursor"`
 	WaitForOutput bool          `json:"wait,omitempty"`
 
@@ -75,7 +76,7 @@ func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (
 // readLocal reads the output of an attempt that runs on this node. If p.WaitForOutput is set, it waits for
 // new output.
 func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
-	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.Cursor, p.WaitForOutput)
+	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.Attempt, p.Cursor, p.WaitForOutput)
 	if err != nil || !ok {
 		return &outputPiece{}, err
 	}
@@ -94,11 +95,12 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outpu
 	return r.readOnNode(ctx, node, p)
 }
 
-// ReadOutput reads the output of a running job after cursor, on any node. If wait is true, it waits until
-// there is new output, or until the output is complete. ok is false if no node runs the job.
-func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
-	ok bool, err error) {
-	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}
+// ReadOutput reads the output of an attempt of a running job, which may run on any node. attempt is its number; 0
+// means the attempt that runs now. If wait is true, ReadOutput waits until the attempt has printed something. ok is
+// false if no node runs the attempt.
+func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, cursor output.Cursor, wait bool) (
+	piece *outputPiece, ok bool, err error) {
+	p := outputReadRequest{JobSeq: seq, Attempt: attempt, Cursor: cursor, WaitForOutput: wait}
 	piece, err = r.readLocal(ctx, p)
 	for lastAnswer := time.Now(); err == nil && !piece.LeaseHeld; {
 		remote, failed := r.readRemote(ctx, p)

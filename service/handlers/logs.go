@@ -103,7 +103,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 			l.attemptNumber, l.tailBytes, l.cursor = l.attemptNumber+1, 0, output.Cursor{}
 			continue
 		case running == l.attemptNumber && l.params.Follow:
-			more, err := l.api.readLive(ctx, j.Seq, &l.cursor, true, l.send)
+			more, err := l.api.readLive(ctx, j.Seq, l.attemptNumber, &l.cursor, true, l.send)
 			if err != nil {
 				return end, err
 			}
@@ -129,11 +129,11 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 // output for the last lines, sendLiveOutput sends only the output up to l.searchedEnd.
 func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
-		if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq); err != nil {
+		if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 			return err
 		}
 	}
-	return l.api.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
+	return l.api.readUpTo(ctx, j.Seq, l.attemptNumber, l.cursor, l.searchedEnd, l.send)
 }
 
 // sendLastLines sends the last lines that seekTail has found and kept in lastChunks.
@@ -218,7 +218,8 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 func (h *API) readTail(ctx context.Context, j *queue.Job, attempt, tailBytes int,
 	handleChunk func(output.Chunk) error) error {
 	if h.isRunning(ctx, j, attempt) {
-		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tailBytes), -int64(tailBytes)}, false, handleChunk)
+		cursor := &output.Cursor{-int64(tailBytes), -int64(tailBytes)}
+		_, err := h.readLive(ctx, j.Seq, attempt, cursor, false, handleChunk)
 		return err
 	}
 	err := h.readStored(ctx, j.Seq, attempt, tailBytes, output.Cursor{}, handleChunk)
@@ -234,17 +235,17 @@ func (h *API) isRunning(ctx context.Context, j *queue.Job, attempt int) bool {
 }
 
 // liveOutputEnd returns the position after the last byte that a running attempt has printed.
-func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := h.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
+func (h *API) liveOutputEnd(ctx context.Context, seq int64, attempt int) (end output.Cursor, err error) {
+	chunk, ok, err := h.Router.ReadOutput(ctx, seq, attempt, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
 	return chunk.Cursor, nil
 }
 
-// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It
-// stops at the second position, because the attempt may print faster than the caller reads.
-func (h *API) readUpTo(ctx context.Context, seq int64, cursor, end output.Cursor,
+// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It does not
+// continue to the end of the output, because the attempt may print faster than the caller reads.
+func (h *API) readUpTo(ctx context.Context, seq int64, attempt int, cursor, end output.Cursor,
 	handleChunk func(output.Chunk) error) error {
 	start := cursor
 	within := func(chunk output.Chunk) error {
@@ -265,19 +266,19 @@ func (h *API) readUpTo(ctx context.Context, seq int64, cursor, end output.Cursor
 	}
 	for more := true; more && (cursor[0] < end[0] || cursor[1] < end[1]); {
 		var err error
-		if more, err = h.readLive(ctx, seq, &cursor, false, within); err != nil {
+		if more, err = h.readLive(ctx, seq, attempt, &cursor, false, within); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves
-// the cursor. If follow is true, it waits for new output. more is false if the attempt has ended or if all
-// current output was read.
-func (h *API) readLive(ctx context.Context, seq int64, cursor *output.Cursor, follow bool,
+// readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves the
+// cursor. attempt is the attempt's number; 0 means the attempt that runs now. If follow is true, it waits for new
+// output. more is false if the attempt no longer runs or all output was read.
+func (h *API) readLive(ctx context.Context, seq int64, attempt int, cursor *output.Cursor, follow bool,
 	handleChunk func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *cursor, follow)
+	chunk, ok, err := h.Router.ReadOutput(ctx, seq, attempt, *cursor, follow)
 	if err != nil || !ok {
 		return false, err
 	}

@@ -256,12 +256,14 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 type pieceCluster struct {
 	*drainCluster
 	outputReplies []string
+	lastRequest   []byte
 }
 
 func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
 
 // SendRequest returns the next piece of output as the answer.
-func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte, error) {
+func (c *pieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _ bool) ([]byte, error) {
+	c.lastRequest = request
 	piece := c.outputReplies[0]
 	c.outputReplies = c.outputReplies[1:]
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
@@ -284,12 +286,15 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 		{true, []string{silent, `{"cursor":[0,0]}`, silent}, 1, "", false},
 		{false, []string{silent, silent}, 1, "", true},
 	} {
-		cluster := &pieceCluster{newDrainCluster(), c.pieces}
+		cluster := &pieceCluster{drainCluster: newDrainCluster(), outputReplies: c.pieces}
 		s := newSharedRigOn(t, cluster)
-		piece, running, err := s.Router.ReadOutput(t.Context(), 1, output.Cursor{3, 0}, c.wait)
+		piece, running, err := s.Router.ReadOutput(t.Context(), 1, 7, output.Cursor{3, 0}, c.wait)
 		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.outputReplies) != c.rest {
 			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
 				err, len(cluster.outputReplies), c.data, c.running, c.rest)
+		}
+		if !strings.Contains(string(cluster.lastRequest), `"attempt":7`) {
+			t.Errorf("the request does not name the attempt: %s", cluster.lastRequest)
 		}
 	}
 }

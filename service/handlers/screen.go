@@ -145,7 +145,7 @@ func shortenTexts(j *control.Job) {
 // or the runner does not answer in time.
 func (h *API) lastLine(ctx context.Context, j *queue.Job) (line string) {
 	var terminalOutput []byte // output of the job's terminal
-	if _, err := h.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
+	if _, err := h.readLive(ctx, j.Seq, 0, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
 		func(c output.Chunk) error {
 			if j.TTY {
 				terminalOutput = append(terminalOutput, c.Data...)

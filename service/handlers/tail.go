@@ -59,7 +59,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
 	var lastChunks []output.Chunk
 	var readLengths output.Cursor
-	if _, err := l.api.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+	if _, err := l.api.readLive(ctx, j.Seq, l.attemptNumber, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		lastChunks = append(lastChunks, c)
 		readLengths[c.Stream] += c.Length()
@@ -85,7 +85,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
@@ -95,7 +95,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
 		found, err := l.seekLines(ctx, lines, begin, earlier, func(handleChunk func(output.Chunk) error) error {
-			return l.api.readUpTo(ctx, j.Seq, begin, l.searchedEnd, handleChunk)
+			return l.api.readUpTo(ctx, j.Seq, l.attemptNumber, begin, l.searchedEnd, handleChunk)
 		})
 		if err != nil || found {
 			return err
