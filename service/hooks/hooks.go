@@ -172,9 +172,10 @@ func (m *hookMaker) webhook(j *queue.Job, event queue.HookEvents, name string, w
 	h.NoRetryCodes = []int{WebhookGoneExitCode}
 	h.Labels["webhook"] = name
 	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, event, j.UpdatedAt.String(), jobJSON)
+	// The time distinguishes outcomes without a claim between them, such as "dead", and "cancelled" after a retry.
+	id := fmt.Sprintf("%d.%d.%d.%s", j.Seq, j.Fence, j.UpdatedAt, event)
 	h.Env = mergeEnv(h.Env, []string{
-		WebhookIDVariable + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, event), WebhookSecretVariable + "=" + w.SecretFile,
-		WebhookURLVariable + "=" + w.URL,
+		WebhookIDVariable + "=" + id, WebhookSecretVariable + "=" + w.SecretFile, WebhookURLVariable + "=" + w.URL,
 	})
 	return h
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
@@ -60,6 +62,13 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []que
 			t.Fatal(err)
 		}
 	}
+	return listHookJobs(t, h)
+}
+
+// listHookJobs returns all hook jobs, oldest first.
+func listHookJobs(t *testing.T, h *Hooks) []queue.Job {
+	t.Helper()
+	ctx := t.Context()
 	page, err := h.Store.List(ctx, store.Filter{Queue: queue.HookQueue, Limit: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +151,38 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 	if want := (job{"j", "dead", "false", 3}); received != want || strings.Contains(hook.Stdin, "secret") {
 		t.Errorf("the input of a hook: got %s, want %+v without the environment", hook.Stdin, want)
 	}
+}
+
+// A receiver drops a message whose id it has received before. So the messages about two outcomes of a job have
+// different ids, even if the job did not run between these outcomes.
+func TestMessagesHaveDifferentIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
+		draft := queue.Job{ID: "j", Execution: queue.Execution{Command: "false", Shell: "/bin/sh"}}
+		runJob(t, h, draft, queue.Dead)
+		j, err := h.Store.Get(t.Context(), "j")
+		for _, verb := range []queue.Verb{queue.VerbRetry, queue.VerbCancel} {
+			time.Sleep(time.Millisecond)
+			if err == nil {
+				err = h.Store.Change(t.Context(), j.Seq, store.Change{Verb: verb})
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		hookJobs := listHookJobs(t, h)
+		var messageIDs []string
+		for i := range hookJobs {
+			for _, variable := range hookJobs[i].Env {
+				if id, ok := strings.CutPrefix(variable, WebhookIDVariable+"="); ok {
+					messageIDs = append(messageIDs, id)
+				}
+			}
+		}
+		if len(messageIDs) != 2 || messageIDs[0] == messageIDs[1] {
+			t.Errorf("the messages have the ids %q, want two different ids", messageIDs)
+		}
+	})
 }
 
 // Without a program that sends messages, webhooks create no jobs.
