@@ -33,8 +33,9 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 	}
 	if len(p.Spec.DependsOn) > 0 {
 		j, err := h.findJob(ctx, control.JobID(out.ID))
-		// Ignore an error of this read, since the job is already enqueued.
-		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had failed before the job was enqueued
+		// Ignore an error of this read, since the job is already enqueued. If this is a repeated request, the job may
+		// have been removed, and another job may have its id.
+		if err == nil && j.Seq == out.Seq && j.Reason == queue.ReasonDependency { // a dependency had already failed
 			out.State = j.State.String()
 		}
 	}

@@ -109,6 +109,35 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 	}
 }
 
+// The reply contains the state of a new job whose dependency had already failed. If a repeated request finds that
+// another job has the id now, the reply does not contain the state of that job.
+func TestReceiptSaysStateOfTheSameJob(t *testing.T) {
+	s := newStoreRig(t)
+	ctx := asPeer(t, ownerUID, control.RightSubmit)
+	s.enqueueJobs(t, jobNamed("parent"))
+	if _, err := s.Cancel(ctx, control.Selection{ID: "parent"}); err != nil {
+		t.Fatal(err)
+	}
+	first := control.Enqueue{Key: "k", Spec: queue.Spec{ID: new("j"), Command: new("true"),
+		DependsOn: []string{"parent"}}}
+	second := control.Enqueue{Spec: first.Spec}
+	second.Spec.OnDependencyFailure = new("hold")
+	for _, duplicate := range []bool{false, true} {
+		if got, err := s.Enqueue(ctx, first); err != nil || got.Duplicate != duplicate || got.State != "cancelled" {
+			t.Errorf("duplicate %t: got %+v, %v, want the state cancelled", duplicate, got, err)
+		}
+	}
+	if v, err := s.Remove(ctx, control.Remove{Selection: control.Selection{ID: "j"}}); err != nil || len(v.DoneIDs) != 1 {
+		t.Fatalf("got %+v, %v", v, err)
+	}
+	if other, err := s.Enqueue(ctx, second); err != nil || other.State != "held" {
+		t.Fatalf("another job with the id: got %+v, %v", other, err)
+	}
+	if got, err := s.Enqueue(ctx, first); err != nil || !got.Duplicate || got.State != "" {
+		t.Errorf("repeated after another job got the id: got %+v, %v, want a duplicate without a state", got, err)
+	}
+}
+
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newStoreRig(t)
