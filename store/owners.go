@@ -10,10 +10,11 @@ type Owners interface {
 	// to do.
 	Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error)
 	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
-	// nothing if Owners lists another name for the uid. All jobs of the former owner get a uid below 0, which
-	// no account has; leased jobs get it when their lease ends. Owners lists the former owner's name under
-	// this new uid. Waiting jobs of the former owner are held with ReasonDisowned. The former owner's
-	// idempotency keys and uncommitted batches are deleted.
+	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with
+	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no account has; leased jobs get it
+	// when their lease is over. Owners lists the former owner's name under this new uid. Disown discards the
+	// former owner's staged batches. From the first call on, no request of the new owner is a duplicate of a
+	// request of the former owner.
 	//
 	// Each call does one step, and more reports whether there are other steps. Promote does these steps too.
 	// Jobs that the uid enqueues after the first call belong to its new owner.

@@ -381,6 +381,9 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
 	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
 	must(err)
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { tx.beginDisowning(77); return tx.err }))
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
+	must(err)
 	for more := true; more; {
 		more, err = s.Disown(ctx, 77, "alice")
 		must(err)

@@ -16,8 +16,8 @@ import (
 // These limits apply to one transaction that disowns jobs, that is, moves them to another uid because their
 // uid now belongs to another account.
 const (
-	// maxDisownedJobs limits how many jobs one transaction changes, and how many idempotency keys and batch
-	// names it deletes.
+	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys that it moves and the batch
+	// names that it deletes.
 	maxDisownedJobs = 250
 	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
 )
@@ -29,7 +29,7 @@ type disownment struct {
 	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
-	keysUpTo  int64 // idempotency keys up to this row number are deleted; later ones belong to the next owner
+	keysUpTo  int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
 // isDone reports whether all jobs of the disownment have moved, except leased ones.
@@ -45,7 +45,17 @@ func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	return nil
 }
 
-// recordOwner records the account name of a uid, if no name is recorded for the uid.
+// unfinishedDisownment returns the index of the disownment that still moves keys and jobs of a uid, or -1.
+func (m *memory) unfinishedDisownment(uid int) int {
+	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
+}
+
+// movesKeys reports whether any disownment still moves keys and jobs.
+func (m *memory) movesKeys() bool {
+	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
+}
+
+// recordOwner records the name of a uid that has no recorded name yet.
 func (t *Tx) recordOwner(uid int, name string) error {
 	owners := t.engine.mem.owners
 	if _, known := owners[uid]; known || name == "" {
@@ -64,7 +74,7 @@ func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bo
 	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
 		m := &t.engine.mem
 		m.disownments = slices.Clone(m.disownments)
-		index := slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
+		index := m.unfinishedDisownment(uid)
 		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != ownerName {
 				return false, nil
@@ -118,12 +128,24 @@ func (t *Tx) beginDisowning(uid int) {
 	m.disownments = append(m.disownments, d)
 }
 
-// disownStep does one step of a disownment. It deletes idempotency keys and batch names of the uid; when all
-// of these are deleted, it moves jobs.
+// moveFormerKey moves an idempotency key to the former owner of a uid, if it is a key of that owner and a
+// disownment has not moved it yet. Without this, a request of the next owner could be a duplicate of a request of
+// the former owner.
+func (t *Tx) moveFormerKey(uid int, key string) {
+	m := &t.engine.mem
+	if i := m.unfinishedDisownment(uid); i >= 0 {
+		d := &m.disownments[i]
+		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerUID), int64(uid), key,
+			d.keysUpTo)
+	}
+}
+
+// disownStep moves the next keys and deletes the next batch names of a disownment. After all of these, it moves the
+// next jobs. It does not delete keys, because the next owner's keys would get the row numbers of deleted ones.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
-	keys, _ := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
-		int64(d.uid), d.keysUpTo)
+	keys, _ := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+		int64(d.formerUID), int64(d.uid), d.keysUpTo)
 	batches, err := t.ExecCount(
 		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))

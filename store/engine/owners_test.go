@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -134,5 +135,53 @@ func TestUndoneDisowning(t *testing.T) {
 	enqueueWithOwner(t, s, 9, "mallory", 1)
 	if s.mem.owners[9] != "mallory" {
 		t.Errorf("%v", s.mem.owners)
+	}
+}
+
+// keyedRequest returns a request of the user 7 with an idempotency key.
+func keyedRequest(owner, key string) store.Request {
+	return store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: owner, IdempotencyKey: key}
+}
+
+// enqueueWithKey enqueues a job with an idempotency key, and checks whether the request is a duplicate.
+func enqueueWithKey(t *testing.T, s *Store, when, owner, key string, wantDuplicate bool) {
+	t.Helper()
+	r, err := s.Enqueue(t.Context(), keyedRequest(owner, key))
+	if err != nil || r.Duplicate != wantDuplicate {
+		t.Errorf("%s: a request with the key %s is a duplicate: %t, error %v; want %t", when, key, r.Duplicate, err,
+			wantDuplicate)
+	}
+}
+
+// The steps that delete the idempotency keys of a former owner keep those of the next owner of the uid. A key of
+// the former owner does not make a request of the next owner a duplicate.
+func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
+	for name, age := range map[string]time.Duration{"new keys": 0, "expired keys": 2 * store.IdempotencyKeyRetention} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			enqueueWithKey(t, s, "before the change of owner", "alice", "z", false)
+			damageRow(t, s, `UPDATE keys SET at = ?`, int64(s.now().Add(-age)))
+			// The keys with the highest row numbers come first in the index, so the first step moves them.
+			damageRow(t, s, `WITH RECURSIVE i (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM i WHERE number < 899)
+				INSERT INTO keys (uid, key, at, sum, ids) SELECT uid, 1000 - number, at, sum, ids FROM i JOIN keys`)
+			step := func() {
+				if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+					t.Fatalf("more: %t, %v; want a further step", more, err)
+				}
+			}
+			step()
+			enqueueWithKey(t, s, "after the first step", "bob", "k", false)
+			enqueueWithKey(t, s, "after the first step", "bob", "z", false)
+			if _, err := s.Promote(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			enqueueWithKey(t, s, "after some steps", "bob", "l", false)
+			untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+			promoteAll(t, s)
+			for _, key := range []string{"k", "z", "l"} {
+				enqueueWithKey(t, s, "at the end", "bob", key, true)
+			}
+			enqueueWithKey(t, s, "at the end", "bob", "101", false)
+		})
 	}
 }

@@ -171,6 +171,7 @@ func (t *Tx) receiptForKey(r store.Request) (receipt store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
 		return receipt, nil
 	}
+	t.moveFormerKey(r.UID, r.IdempotencyKey)
 	var checksum, receiptJSON string
 	found, err := database.FirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
 		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
