@@ -16,8 +16,7 @@ import (
 // These limits apply to one transaction that disowns jobs, that is, moves them to another uid because their
 // uid now belongs to another account.
 const (
-	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys that it moves and the batch
-	// names that it deletes.
+	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys that it moves.
 	maxDisownedJobs = 250
 	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
 )
@@ -92,8 +91,8 @@ func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bo
 	})
 }
 
-// beginDisowning creates a uid below 0 for the former owner of a uid, and moves the uid's schedules and
-// batches to it. It removes the recorded name of the uid. disownStep moves the jobs later.
+// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
+// schedules and batches, and deletes its names of discarded batches. disownStep moves the keys and jobs later.
 func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
 	m := &t.engine.mem
@@ -125,6 +124,9 @@ func (t *Tx) beginDisowning(uid int) {
 		b.uid = d.formerUID
 		t.setBatch(n, b)
 	}
+	// Delete the names at once, because a later step could not tell them from names of the next owner. They are few:
+	// at most MaxStagedBatches for each StagingTimeout and each restart within DiscardedNameRetention.
+	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
 	m.disownments = append(m.disownments, d)
 }
 
@@ -140,16 +142,13 @@ func (t *Tx) moveFormerKey(uid int, key string) {
 	}
 }
 
-// disownStep moves the next keys and deletes the next batch names of a disownment. After all of these, it moves the
-// next jobs. It does not delete keys, because the next owner's keys would get the row numbers of deleted ones.
+// disownStep moves the next keys of a disownment. After all of these, it moves the next jobs. It does not delete keys,
+// because the next owner's keys would get the row numbers of deleted ones.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
-	keys, _ := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
 		int64(d.formerUID), int64(d.uid), d.keysUpTo)
-	batches, err := t.ExecCount(
-		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
-		int64(d.uid))
-	if err != nil || keys == maxDisownedJobs || batches == maxDisownedJobs {
+	if err != nil || keys == maxDisownedJobs {
 		return err
 	}
 	m := &t.engine.mem

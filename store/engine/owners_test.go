@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -183,5 +184,46 @@ func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 			}
 			enqueueWithKey(t, s, "at the end", "bob", "101", false)
 		})
+	}
+}
+
+// The steps of a disownment keep the name of a batch of the next owner that was discarded at a restart. From the
+// first step on, the next owner may use the name of a discarded batch of the former owner.
+func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage := func(owner, name string) error {
+		_, err := s.StageBatch(t.Context(),
+			store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: owner, Batch: name})
+		return err
+	}
+	reopen := func() {
+		s.Close()
+		s = openStore(t, dir)
+	}
+	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobs)
+	if err := stage("alice", "of alice"); err != nil {
+		t.Fatal(err)
+	}
+	reopen()
+	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+		t.Fatalf("more: %t, %v; want a further step", more, err)
+	}
+	for _, name := range []string{"b", "of alice"} {
+		if err := stage("bob", name); err != nil {
+			t.Fatalf("stage the batch %q: %v", name, err)
+		}
+	}
+	reopen()
+	promoteAll(t, s)
+	for _, name := range []string{"b", "of alice"} {
+		if err := stage("bob", name); !errors.Is(err, store.ErrBatchDiscarded) {
+			t.Errorf("continue the batch %q, which was discarded at a restart: got error %v, want %v", name, err,
+				store.ErrBatchDiscarded)
+		}
+	}
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Batch: "b"})
+	if !errors.Is(err, store.ErrBatchDiscarded) {
+		t.Errorf("commit the batch: got error %v, want %v", err, store.ErrBatchDiscarded)
 	}
 }
