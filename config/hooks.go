@@ -33,7 +33,7 @@ const (
 
 // hookKey returns the setting for a hook, a command that runs after events of any job.
 func hookKey(name string, target *string) Key {
-	return makeSecret(parsedOrNoneKey(name, target, func(text string) (string, error) {
+	return visibleToAdmins(parsedOrNoneKey(name, target, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
 			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}

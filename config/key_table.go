@@ -66,14 +66,14 @@ func serviceKeys(s *Settings) []Key {
 	return []Key{
 		textKey("resources", noneWord, &s.Resources, checkResources),
 		parsedOrNoneKey("hooks_user", &s.HooksUser, parseAccountName),
-		makeSecret(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
+		visibleToAdmins(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
 		choiceKey("log_level", "info", &s.LogLevel, "debug", "info", "warn", "error"),
 		choiceKey("log_format", "auto", &s.LogFormat, "auto", "text", "json"),
 
 		textKey("run_as", RunAsService, &s.RunAs, checkRunAs),
 		textKey("socket_mode", "0600", &s.SocketMode, checkSocketMode),
 		parsedOrNoneKey("socket_group", &s.SocketGroup, parseAccountName),
-		makeSecret(textKey("store", StoreSQLite, &s.Store, parseStore)),
+		visibleToAdmins(textKey("store", StoreSQLite, &s.Store, parseStore)),
 		textOrNoneKey("store_file", &s.StoreFile, checkStoreFile),
 		textOrNoneKey("store_roles", &s.StoreRoles, checkRoles),
 

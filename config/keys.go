@@ -311,8 +311,8 @@ func parsedOrNoneKey(name string, target *string, parse func(text string) (strin
 	return acceptWord(textKey(name, noneWord, target, parse), noneWord, "", target)
 }
 
-// makeSecret returns the setting k, changed so that only admins may see its value.
-func makeSecret(k Key) Key {
+// visibleToAdmins returns the setting k, changed so that only admins may see its value.
+func visibleToAdmins(k Key) Key {
 	k.Secret = true
 	return k
 }

@@ -26,8 +26,8 @@ type ActionAPI interface {
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue stops running jobs and puts them back in the queue. The interrupted attempt does not count.
 	Requeue(ctx context.Context, p Selection) (BulkResult, error)
-	// Kill sends a signal to all processes of running jobs. If a job ends because of the signal, its exit
-	// status decides whether the job is retried.
+	// Kill sends a signal to all processes of running jobs. If the attempt ends because of the signal, its
+	// exit status decides whether the job is retried.
 	Kill(ctx context.Context, p Kill) (BulkResult, error)
 	// Edit changes fields of waiting jobs.
 	Edit(ctx context.Context, p Edit) (BulkResult, error)

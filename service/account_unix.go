@@ -64,7 +64,7 @@ func tryLock(dir string, createMissing bool) (dirLock, error) {
 			l = append(l, stateDir)
 			err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // any other error means that the system cannot lock directories
+				return l, nil // either the lock is taken, or the system cannot lock directories
 			}
 		}
 	}

@@ -203,5 +203,5 @@ type Schedules interface {
 	// Overlap decides what happens. Jobs of another user do not count, even if they come from a schedule that had
 	// the same name, or if that user owned this schedule before. An occurrence whose job does not fit in the queue
 	// is recorded as refused.
-	RunOccurrences(ctx context.Context, f OccurrenceRequest) (OccurrenceResult, error)
+	RunOccurrences(ctx context.Context, request OccurrenceRequest) (OccurrenceResult, error)
 }

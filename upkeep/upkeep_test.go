@@ -76,8 +76,8 @@ func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit 
 		(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 	return n, nil
 }
-func (k *fakeStore) TrimEvents(_ context.Context, before queue.Millis, maxEvents int64) (bool, error) {
-	k.trimCalls = append(k.trimCalls, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ",
+func (k *fakeStore) TrimEvents(_ context.Context, beforeTime queue.Millis, maxEvents int64) (bool, error) {
+	k.trimCalls = append(k.trimCalls, fmt.Sprint((time.Duration(k.Now()-beforeTime)*time.Millisecond).Round(time.Second), " ",
 		maxEvents))
 	return false, nil
 }

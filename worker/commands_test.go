@@ -192,7 +192,7 @@ func TestReadDoesNotContinueInALaterAttempt(t *testing.T) {
 	}
 }
 
-// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest jobs at the deadline and
+// If more jobs run than there should be workers, WaitForScaleDown ends the youngest jobs at the deadline and
 // returns them to the queue. The oldest jobs continue.
 func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)

@@ -188,7 +188,7 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	// The runner refuses the connection, because a service with a newer database is using it. This ends the
+	// The runner refuses the connection, because it has already worked with a newer database. This ends the
 	// service. A runner that has switched to another account cannot end it, because such a runner may send
 	// any answer.
 	case errors.Is(err, runner.ErrNewerDatabase) && !runner.HasSwitchedAccount(c.dir):

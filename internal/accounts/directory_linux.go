@@ -156,8 +156,8 @@ func (d *Directory) queryOtherSources(database, key string) (string, error) {
 	})
 }
 
-// FileStamp identifies the state of a file, to detect changes. The change time (ctime) shows that the owner or the
-// mode of the file has changed.
+// FileStamp identifies the state of a file. If two stamps of a file differ, the file has changed. The stamp
+// contains the change time (ctime), which also changes with the owner and the mode of the file.
 type FileStamp struct {
 	dev, ino     uint64
 	size         int64

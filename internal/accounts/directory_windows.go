@@ -47,7 +47,7 @@ func (d *Directory) GroupID(nameOrID string) (int, bool) {
 
 // lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one of the
 // given ones.
-func (d *Directory) lookupID(nameOrID string, accountKinds ...uint32) (int, bool) {
+func (d *Directory) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
 	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
 		return int(n), n < endOfIDs
 	}

@@ -90,7 +90,8 @@ func lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, awaitLock(f)
 }
 
-// lockOneOf waits until one of the two locks is free, and takes it.
+// lockOneOf waits until one of the two locks is free, and takes it. If the other lock is free later, its goroutine
+// takes it and releases it at once.
 func lockOneOf(names [2]string) (unlock func(), err error) {
 	type result struct {
 		unlock func()

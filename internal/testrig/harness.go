@@ -23,12 +23,12 @@ import (
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
 // Install copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
-// sourceDir is the path of queuectl itself, next to which queuectld is expected. Install may replace earlier
+// queuectlPath is the path of the original queuectl; queuectld is next to it. Install may replace earlier
 // copies. Processes that run an earlier copy continue.
-func Install(t testing.TB, sourceDir, targetDir string) string {
+func Install(t testing.TB, queuectlPath, targetDir string) string {
 	t.Helper()
 	for _, name := range Programs {
-		CopyProgram(t, filepath.Join(filepath.Dir(sourceDir), name), filepath.Join(targetDir, name))
+		CopyProgram(t, filepath.Join(filepath.Dir(queuectlPath), name), filepath.Join(targetDir, name))
 	}
 	return filepath.Join(targetDir, Programs[0])
 }

@@ -45,9 +45,9 @@ func (r *run) performActionsWhileBlocked() {
 	}
 	if !r.mainExited {
 		r.mainExited = fds[0].Revents != 0
-		r.enforcingWhileBlocked = true
+		r.performingWhileBlocked = true
 		r.performDueActions()
-		r.enforcingWhileBlocked = false
+		r.performingWhileBlocked = false
 		if r.endSeenWhileBlocked = r.mainExited; r.endSeenWhileBlocked {
 			r.graceEndsAt, r.pipesEmpty = time.Now().Add(r.command.OutputGrace), false
 		}

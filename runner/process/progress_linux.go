@@ -23,7 +23,7 @@ func (r *run) untilProgressRead() time.Duration {
 // readProgress reads the progress notes if a read is due. After a read, it waits for MinProgressInterval, so
 // that a command that writes notes all the time does not keep this process busy.
 func (r *run) readProgress(now time.Time) {
-	if r.enforcingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
+	if r.performingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
 		return
 	}
 	var data []byte

@@ -175,15 +175,15 @@ type run struct {
 	limiter *limiterProcess // nil if the command needs none
 	// writeEnds are this process's write ends of the pipes. They are open while the main process runs, so
 	// that poll(2) reports no end of file.
-	writeEnds             [2]int
-	forkedAt              time.Time   // time right before the main process was created
-	cgroupFrozen          bool        // the control group has frozen the tree
-	pipesEmpty            bool        // the pipes were empty at the last poll
-	reapedCountBefore     int64       // value of orphans.reapedCount before the last poll
-	runLock               sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
-	blockTimer            *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
-	enforcingWhileBlocked bool        // performActionsWhileBlocked is performing due actions
-	endSeenWhileBlocked   bool        // performActionsWhileBlocked has seen the end of the main process
+	writeEnds              [2]int
+	forkedAt               time.Time   // time right before the main process was created
+	cgroupFrozen           bool        // the control group has frozen the tree
+	pipesEmpty             bool        // the pipes were empty at the last poll
+	reapedCountBefore      int64       // value of orphans.reapedCount before the last poll
+	runLock                sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
+	blockTimer             *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
+	performingWhileBlocked bool        // performActionsWhileBlocked is performing due actions
+	endSeenWhileBlocked    bool        // performActionsWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.

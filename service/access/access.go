@@ -117,7 +117,7 @@ func (r *Rights) resolveAccessIfRenamed(uid int, name string) {
 	}
 }
 
-// CurrentAccess returns the rights that the section [access] gives to users and groups.
+// CurrentAccess returns the rights that the settings section [access] gives to users and groups.
 func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
 // UnknownNamesMessage returns a message about the names in the settings section [access] that this machine

@@ -136,7 +136,7 @@ func (o *Owners) MayHaveFormerJobs(uid int) bool {
 	return o.unseparatedUIDs[uid]
 }
 
-// UnknownUIDs returns the uids that have an account on other nodes but not on this one.
+// UnknownUIDs returns the uids whose users may have an account on other nodes, but have none on this one.
 func (o *Owners) UnknownUIDs() map[int]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

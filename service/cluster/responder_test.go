@@ -101,8 +101,8 @@ type fakeRequests struct {
 }
 
 // TakeRequests implements store.NodeRequests.
-func (f *fakeRequests) TakeRequests(_ context.Context, slow bool, _ int) (list []store.NodeRequest, err error) {
-	if !slow {
+func (f *fakeRequests) TakeRequests(_ context.Context, isSlow bool, _ int) (list []store.NodeRequest, err error) {
+	if !isSlow {
 		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.payload)})
 	}
 	return list, nil

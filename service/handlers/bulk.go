@@ -128,8 +128,8 @@ func (b *bulkOperation) jobOf(r store.JobRef) (queue.Job, error) {
 	return b.api.rereadCompact(b.ctx, &j)
 }
 
-// startChange starts to apply the verb to the i-th job, within the user's limit of goroutines. If err is not
-// nil, the job could not be read; startChange then records err as the job's result.
+// startChange applies the verb to the i-th job, in a new goroutine if the user's limit allows one more. If
+// the job could not be read, err says why, and is the result for this job.
 func (b *bulkOperation) startChange(i int, j *queue.Job, err error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns this error

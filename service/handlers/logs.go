@@ -243,8 +243,8 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64, attempt int) (end ou
 	return chunk.Cursor, nil
 }
 
-// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It does not
-// continue to the end of the output, because the attempt may print faster than the caller reads.
+// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It
+// stops at the second position, because the attempt may print faster than the caller reads.
 func (h *API) readUpTo(ctx context.Context, seq int64, attempt int, cursor, end output.Cursor,
 	handleChunk func(output.Chunk) error) error {
 	start := cursor

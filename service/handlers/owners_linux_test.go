@@ -349,8 +349,8 @@ func TestRightOfAFormerAccount(t *testing.T) {
 	admit(control.RightNone)
 }
 
-// The service checks the names of all uids at its start and whenever a check is requested, even if no user
-// connects.
+// The service checks the names of all uids when it starts and when a check is requested. The check does not
+// depend on a user connecting.
 func TestAllUIDsAreChecked(t *testing.T) {
 	s := newOwnersRig(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -26,8 +26,8 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	return e.finishRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
 }
 
-// finishRemoval removes the frames of a batch that is marked for removal. If Promote removes the batch at the
-// same time, a new batch may get the same number. finishRemoval keeps the frames of that new batch.
+// finishRemoval removes a batch that is marked for removal, one frame per transaction. If Promote has removed the
+// batch first, a new batch may have the number; finishRemoval does not change that batch.
 func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
@@ -89,7 +89,7 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 }
 
 // continueBatches does one step of work on batches: it discards a batch for which isAbandoned returns true,
-// removes a frame of a discarded batch, or moves a frame of a committed batch into the queue. more is true if
+// removes a frame of a batch that is marked for removal, or moves a frame of a committed batch into the queue. more is true if
 // there is more to do. While the disk is full, it moves no frame; the next upkeep tries again.
 func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
 	m := &t.engine.mem

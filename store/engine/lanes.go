@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// SetLane implements rules.LaneCount. It records the new state of a lane, which holds the waiting jobs of one
+// SetLane implements rules.Lanes. It records the new state of a lane, which holds the waiting jobs of one
 // queue and user with the same demands.
 func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.engine.mem
@@ -99,7 +99,7 @@ func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
 	ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.LaneCount. It returns the lane that the job belongs to, and creates it if necessary.
+// Lane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary.
 // A lane holds the waiting jobs of one queue and user with the same demands.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.engine.mem.lanes

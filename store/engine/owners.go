@@ -54,7 +54,7 @@ func (m *memory) movesKeys() bool {
 	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 }
 
-// recordOwner records the name of a uid that has no recorded name yet.
+// recordOwner records the account name of a uid, if no name is recorded for the uid.
 func (t *Tx) recordOwner(uid int, name string) error {
 	owners := t.engine.mem.owners
 	if _, known := owners[uid]; known || name == "" {

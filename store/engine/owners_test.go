@@ -154,7 +154,7 @@ func enqueueWithKey(t *testing.T, s *Store, when, owner, key string, wantDuplica
 	}
 }
 
-// The steps that delete the idempotency keys of a former owner keep those of the next owner of the uid. A key of
+// The steps that move the idempotency keys of a former owner do not move those of the next owner of the uid. A key of
 // the former owner does not make a request of the next owner a duplicate.
 func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 	for name, age := range map[string]time.Duration{"new keys": 0, "expired keys": 2 * store.IdempotencyKeyRetention} {

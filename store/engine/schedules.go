@@ -174,12 +174,12 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 	})
 }
 
-// RunOccurrences starts the jobs of planned starts (occurrences) of a schedule, and records what happened.
-func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (fired store.OccurrenceResult,
+// RunOccurrences enqueues the jobs of planned starts (occurrences) of a schedule, and records the outcomes.
+func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (fired store.OccurrenceResult, err error) {
+	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (result store.OccurrenceResult, err error) {
 		if err := t.engine.space.CheckSpace(); err != nil && len(request.Occurrences) > 0 {
-			return fired, err
+			return result, err
 		}
 		return t.rules.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
 			return t.enqueueScheduledJob(&request, draft)

@@ -105,8 +105,8 @@ func (t *Tx) Insert(j *rules.Job, draftNumber int) error {
 	return t.err
 }
 
-// Put implements rules.Jobs. It writes all columns of a job's row that can change, except its progress, input
-// and stored sizes.
+// Put implements rules.Jobs. It writes the parts of a stored job that j.WriteScope names. PutProgress writes the
+// progress.
 func (t *Tx) Put(j *rules.Job) error {
 	const updateSQL = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?,
 		attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,

@@ -39,7 +39,8 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	return turn
 }
 
-// maxRememberedTurns is how many of the last claimed jobs a queue remembers the users of.
+// If a queue remembers more than 2*maxRememberedTurns users, it forgets those that were not served in the node's
+// last maxRememberedTurns turns.
 const maxRememberedTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.

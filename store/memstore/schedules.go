@@ -236,7 +236,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 				func() error { return s.checkCreate(known, &request, now) }))
 		}
 		if request.RequestedBy != nil && len(request.Occurrences) > 0 {
-			if err := s.checkFire(known, unfinishedJobs, checkCreate); err != nil {
+			if err := s.checkRun(known, unfinishedJobs, checkCreate); err != nil {
 				return err
 			}
 		}
@@ -254,7 +254,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 				}, now)
 			}
 		}
-		s.fireOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
+		s.runOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
 		if result.CarriedOut = true; request.RequestedBy == nil {
 			known.LastAt, known.NextAt, known.DueAt, known.BootID =
 				request.LastAt, request.NextAt, request.DueAt, request.NextBootID
@@ -264,9 +264,9 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 	return result, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in request.Occurrences. It cancels replacedJobs before
+// runOccurrences creates the jobs of the occurrences in request.Occurrences. It cancels replacedJobs before
 // it creates the first job.
-func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.OccurrenceRequest,
+func (s *Store) runOccurrences(storedSchedule *schedule, request *store.OccurrenceRequest,
 	unfinishedJobs, replacedJobs []*job, checkCreate func() error, newRecords *[]store.OccurrenceRecord,
 	now queue.Millis) {
 	unfinishedBefore := len(unfinishedJobs)
@@ -277,7 +277,7 @@ func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.Occurre
 			}
 			replacedJobs = nil
 		}
-		run, created := s.fireOccurrence(storedSchedule, request, at, unfinishedJobs, unfinishedBefore, checkCreate, now)
+		run, created := s.runOccurrence(storedSchedule, request, at, unfinishedJobs, unfinishedBefore, checkCreate, now)
 		if unfinishedJobs = append(unfinishedJobs, created...); created == nil {
 			created = []*job{{}}
 		}
@@ -293,9 +293,9 @@ func (s *Store) fireOccurrences(storedSchedule *schedule, request *store.Occurre
 	}
 }
 
-// checkFire returns an error if a user starts the schedule now, but its job cannot be created. It changes
+// checkRun returns an error if a user starts the schedule now, but its job cannot be created. It changes
 // nothing.
-func (s *Store) checkFire(storedSchedule *schedule, unfinishedJobs []*job, checkCreate func() error) error {
+func (s *Store) checkRun(storedSchedule *schedule, unfinishedJobs []*job, checkCreate func() error) error {
 	if len(unfinishedJobs) > 0 && storedSchedule.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinishedJobs[len(unfinishedJobs)-1].ID)
 	}
@@ -341,9 +341,9 @@ func (s *Store) recordRun(storedSchedule *schedule, record store.OccurrenceRecor
 		len(storedSchedule.occurrenceRecords)-store.MaxOccurrenceRecords):]
 }
 
-// fireOccurrence creates the job of an occurrence. If it creates no job, record contains the reason.
+// runOccurrence creates the job of an occurrence. If it creates no job, record contains the reason.
 // unfinishedBefore is the number of the schedule's unfinished jobs before the current call of RunOccurrences.
-func (s *Store) fireOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, occurrenceAt queue.Millis,
+func (s *Store) runOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, occurrenceAt queue.Millis,
 	unfinishedJobs []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (
 	record store.OccurrenceRecord, createdJobs []*job) {
 	record = store.OccurrenceRecord{OccurrenceAt: occurrenceAt, Outcome: store.OutcomeEnqueued,

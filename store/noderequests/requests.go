@@ -150,13 +150,13 @@ func (r *Requests) TakeRequests(ctx context.Context, isSlow bool, limit int) (re
 
 // AwaitedRequests implements store.NodeRequests. It returns the numbers of the unanswered requests to this
 // node whose senders are still waiting.
-func (r *Requests) AwaitedRequests(ctx context.Context) (isAwaited map[int64]bool, err error) {
+func (r *Requests) AwaitedRequests(ctx context.Context) (awaitedNumbers map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-		isAwaited = map[int64]bool{}
-		return database.EachRow(c, func(row database.Row) { isAwaited[row.Num(0)] = true },
+		awaitedNumbers = map[int64]bool{}
+		return database.EachRow(c, func(row database.Row) { awaitedNumbers[row.Num(0)] = true },
 			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.nodeNumber())
 	})
-	return isAwaited, err
+	return awaitedNumbers, err
 }
 
 // SendReply implements store.NodeRequests. It stores the answer to the request with the given number, and

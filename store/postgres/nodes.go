@@ -212,7 +212,7 @@ func checkNodeFound(nodeCount int64, name string) error {
 }
 
 // endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called when the
-// service stops without leased jobs, or when other nodes shall take over its jobs.
+// service stops without leased jobs.
 func (s *Store) endNodeLease(ctx context.Context) error {
 	if s.Node() == 0 {
 		return nil

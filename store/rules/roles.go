@@ -209,10 +209,10 @@ type Gates interface {
 	// CountStarts counts the starts at or after the time since. A start in the future counts as a start now.
 	CountStarts(gate int64, since queue.Millis) (n int, err error)
 	// NthNewestStart considers the starts at or after the time since. It returns the time of the start that
-	// has exactly n newer ones, or 0 if there are n or fewer starts.
-	NthNewestStart(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
+	// has exactly that number of newer starts, or 0 if no start has.
+	NthNewestStart(gate int64, since queue.Millis, newerStarts int) (at queue.Millis, err error)
 	// ScheduleRecheck makes Promote check at the given time whether lanes that the gate has closed can open.
-	ScheduleRecheck(gate int64, at queue.Millis) error
+	ScheduleRecheck(gate int64, recheckAt queue.Millis) error
 	// SetRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
 	// other unfinished jobs name it. It returns the gate, or 0 if the rule has not changed. The engine keeps
 	// the rule while unfinished jobs name the key.
@@ -239,8 +239,8 @@ type Dependencies interface {
 	DeleteEdges(child int64) error
 	// HasEdgeWithStatus reports whether any edge of a child has the given status.
 	HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error)
-	// Parents returns the seqs of the jobs for which a job waits, up to n.
-	Parents(child int64, n int) ([]int64, error)
+	// Parents returns the seqs of the jobs for which a job waits, up to the limit.
+	Parents(child int64, limit int) ([]int64, error)
 	// EdgesToDecide returns up to n edges to which a note applies: those with the status store.Unresolved or,
 	// if the parent runs again (Rerun), store.Broken.
 	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
@@ -281,5 +281,5 @@ type Schedules interface {
 type Savepoints interface {
 	// WithSavepoint runs a part of the transaction. If the part returns an error, WithSavepoint undoes the
 	// changes of the part and returns the error. The part must not call WithSavepoint.
-	WithSavepoint(part func() error) error
+	WithSavepoint(operation func() error) error
 }

@@ -105,7 +105,7 @@ func TestBatchIsWhole(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.Stop() // the last commit of the service is complete or missing
+			q.Stop() // the service ends normally, so its last commit is either complete or missing
 		} else {
 			q.Kill()
 		}

@@ -480,8 +480,8 @@ func (a *partitionTest) checkOutcome() {
 // checkRateLimit checks that in no second more jobs with the rate limit started than it allows.
 func (a *partitionTest) checkRateLimit(url string) {
 	var startTimes []int64
-	for line := range strings.Lines(pgserver.Query(a, url,
-		`SELECT detail FROM queuectl.events JOIN queuectl.jobs ON seq = job WHERE kind = 'started' AND labels ~ '"rate"'`)) {
+	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e
+		JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
 		var d struct {
 			At int64 `json:"started_at"`
 		}

@@ -140,8 +140,8 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	check(root)
 }
 
-// isMetavar reports whether the first word of a flag's description is in upper case, because it is an
-// abbreviation or the word for the flag's value.
+// isMetavar reports whether the first word of a flag's description is in upper case. Such a word is an
+// abbreviation, or a placeholder for the flag's value.
 func isMetavar(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)

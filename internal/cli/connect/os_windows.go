@@ -40,7 +40,7 @@ func checkTrusted(string, string) error { return nil }
 
 // Exec executes queuectld with the same arguments and returns its exit code. If this process ends first,
 // queuectld ends too, because both belong to a job object. The processes that queuectld has started continue.
-func (f *Finder) Exec() (exit int, err error) {
+func (f *Finder) Exec() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err

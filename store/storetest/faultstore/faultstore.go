@@ -404,8 +404,8 @@ func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (due
 }
 
 // RunOccurrences implements store.Store.
-func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error) {
-	return call(ctx, s, "RunOccurrences", f, func() (store.OccurrenceResult, error) {
-		return s.Store.RunOccurrences(ctx, f)
+func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (store.OccurrenceResult, error) {
+	return call(ctx, s, "RunOccurrences", request, func() (store.OccurrenceResult, error) {
+		return s.Store.RunOccurrences(ctx, request)
 	})
 }
