@@ -13,7 +13,8 @@ type Owners interface {
 	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with
 	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no account has; leased jobs get it
 	// when their lease is over. Owners lists the former owner's name under this new uid. Disown discards the
-	// former owner's staged batches. From the first call on, no request of the new owner is a duplicate of a
+	// former owner's staged batches. Hooks that the former owner's jobs have caused get the new uid as their HookUID,
+	// so they do not count for the new owner. From the first call on, no request of the new owner is a duplicate of a
 	// request of the former owner.
 	//
 	// Each call does one step, and more reports whether there are other steps. Promote does these steps too.

@@ -376,7 +376,8 @@ func callEveryOperation(t *testing.T, s *Store) {
 	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
 	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice",
-		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.IsHook, 77 }),
+			draft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
 	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
 	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})

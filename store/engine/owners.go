@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/records"
@@ -160,7 +161,8 @@ func (t *Tx) disownStep(d *disownment) error {
 			return false, nil
 		}
 		scanned++
-		if m.leases[r.Num(0)] == nil && r.Num(records.UIDColumn) == int64(d.uid) {
+		canMove := m.leases[r.Num(0)] == nil && r.Num(records.UIDColumn) == int64(d.uid)
+		if canMove || r.Num(records.HookUIDColumn) == int64(d.uid) {
 			jobs = append(jobs, records.ReadRulesJob(r, records.HeadColumns))
 		}
 		return true, nil
@@ -171,7 +173,7 @@ func (t *Tx) disownStep(d *disownment) error {
 		return err
 	}
 	for i := range jobs {
-		if err := t.rules.Disown(&jobs[i], d.formerUID); err != nil {
+		if err := t.disownJob(&jobs[i], d); err != nil {
 			return err
 		}
 	}
@@ -179,8 +181,22 @@ func (t *Tx) disownStep(d *disownment) error {
 	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.formerUID))
 }
 
-// endDisownings ends the disownments that have moved all jobs. A job that is leased is moved only when its
-// lease ends, so a disownment lasts until then.
+// disownJob moves one job of the uid, unless it is leased. If the job is a hook of the uid's jobs, disownJob makes it
+// count for the former owner, even if it is leased or runs as another user.
+func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
+	if j.HookUID == d.uid && j.HookEvents&queue.IsHook != 0 {
+		if err := t.rules.DisownHook(j, d.formerUID); err != nil {
+			return err
+		}
+	}
+	if j.UID != d.uid || t.engine.mem.leases[j.Seq] != nil {
+		return nil
+	}
+	return t.rules.Disown(j, d.formerUID)
+}
+
+// endDisownings ends the disownments that are done. A leased job of the uid delays the end, because it moves
+// only when its lease ends.
 func (t *Tx) endDisownings() {
 	t.requireReload()
 	m := &t.engine.mem

@@ -227,3 +227,47 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 		t.Errorf("commit the batch: got error %v, want %v", err, store.ErrBatchDiscarded)
 	}
 }
+
+// Disown makes all hooks of the former owner's jobs count for the former owner: waiting and leased ones, of whichever
+// user. The counts are the same after the store is opened again.
+func TestDisowningMovesHookCounts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueWithOwner(t, s, 7, "alice", 1)
+	hookOf := func(hookUID int) func(*queue.Job) {
+		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.IsHook, hookUID }
+	}
+	for uid := range 3 {
+		r := store.Request{Drafts: []queue.Job{draft(hookOf(7)), draft(hookOf(7)), draft(hookOf(5))}, UID: 7 + uid}
+		if _, err := s.Enqueue(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 4})
+	check := func(when string, former, now int64) {
+		t.Helper()
+		users := s.mem.users
+		if got := [3]int64{users[-1].waitingHooks, users[7].waitingHooks, users[5].waitingHooks}; got !=
+			[3]int64{former, now, 3} {
+			t.Errorf("%s: the former owner has %d waiting hooks, the next owner %d, another user %d; want %d, %d, 3",
+				when, got[0], got[1], got[2], former, now)
+		}
+	}
+	check("before", 0, 6)
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	check("after Disown", 6, 0)
+	s.Close()
+	s = openStore(t, dir)
+	check("after the store was opened again", 6, 0)
+	left, err := s.PreviousSession(t.Context())
+	if err != nil || len(left.LeasedJobs) != len(jobs) {
+		t.Fatalf("%d leased jobs, %v; want %d", len(left.LeasedJobs), err, len(jobs))
+	}
+	var releases []queue.Lease
+	for i := range left.LeasedJobs {
+		releases = append(releases, left.LeasedJobs[i].Lease())
+	}
+	claimJobs(t, s, store.Report{Releases: releases})
+	check("after the leases", 6, 0)
+	expectNoFaults(t, s, "at the end")
+}

@@ -156,6 +156,12 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 	return t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 }
 
+// PutHookUID implements rules.Jobs. It writes the HookUID of a hook, which Put does not write, because it changes
+// only when the uid gets another owner.
+func (t *Tx) PutHookUID(j *rules.Job) error {
+	return t.Exec(`UPDATE jobs SET hook_uid = ? WHERE seq = ?`, int64(j.HookUID), j.Seq)
+}
+
 // subtractOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention applies to the job.
 func (t *Tx) subtractOutput(seq, bytes int64) {

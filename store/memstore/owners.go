@@ -48,6 +48,9 @@ func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more boo
 		s.owners[former] = name
 		delete(s.owners, uid)
 		for _, j := range s.jobsBySeq() {
+			if j.HookUID == uid && j.HookEvents&queue.IsHook != 0 {
+				j.HookUID = former
+			}
 			switch {
 			case j.UID != uid || j.disownToUID != 0:
 			case j.isLeased:

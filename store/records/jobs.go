@@ -67,6 +67,7 @@ const (
 	slotColumn     = 28
 	RankColumn     = 29
 	LaneColumn     = 30
+	HookUIDColumn  = 43
 )
 
 // MaxInlineInputBytes is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
@@ -180,7 +181,7 @@ func readHead(r database.Row) queue.Job {
 		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, HeldUnits: t(LaneColumn + 6),
 		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), HookEvents: queue.HookEvents(n(LaneColumn + 9)),
 		ParentCount: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, OutputBytes: n(LaneColumn + 12),
-		HookUID:      int(n(LaneColumn + 13)),
+		HookUID:      int(n(HookUIDColumn)),
 		InputRemoved: queue.InputParts(n(LaneColumn + 17)),
 	}
 }

@@ -238,6 +238,13 @@ func (f fakeJobs) Put(j *Job) error {
 	return nil
 }
 
+func (f fakeJobs) PutHookUID(j *Job) error {
+	stored := f.data.jobs[j.Seq]
+	stored.HookUID = j.HookUID
+	f.data.jobs[j.Seq] = stored
+	return nil
+}
+
 func (f fakeJobs) PutProgress(j *Job) error {
 	stored := f.data.jobs[j.Seq]
 	stored.Progress = j.Progress

@@ -170,8 +170,31 @@ func (r *Rules) Disown(j *Job, formerOwnerUID int) error {
 	return r.err
 }
 
-// disownAfterLease is called when the lease of a job has ended. If another account has got the job's uid
-// during the lease, it disowns the job.
+// DisownHook makes a hook count for formerOwnerUID, a uid below 0, instead of for the uid whose job caused it. It is
+// called when that uid belongs to another account now. The hook may be leased, and may run as any user.
+func (r *Rules) DisownHook(j *Job, formerOwnerUID int) error {
+	lease := r.tx.Lease(j.Seq)
+	if lease != nil {
+		changed := *lease
+		lease, j = &changed, &changed.Job
+	}
+	waits := j.State.Waiting()
+	if waits {
+		r.tx.CountTransition(j, j.State, 0)
+	}
+	j.HookUID = formerOwnerUID
+	if waits {
+		r.tx.CountTransition(j, 0, j.State)
+	}
+	if lease != nil {
+		r.tx.PutLease(lease)
+	}
+	r.recordErr(r.tx.PutHookUID(j))
+	return r.err
+}
+
+// disownAfterLease disowns a job whose lease has just ended, if another account got the job's uid during the
+// lease.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
 		r.tx.WakeAt(r.tx.Now()) // call Promote, which ends the disownment after its last job

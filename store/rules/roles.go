@@ -82,8 +82,10 @@ type Jobs interface {
 	Put(j *Job) error
 	// PutProgress writes the progress of a job that is already stored.
 	PutProgress(j *Job) error
-	// Remove deletes a job and its history. Readers no longer see the job, but the engine may delete the data
-	// later.
+	// PutHookUID writes the HookUID of a hook that is already stored.
+	PutHookUID(j *Job) error
+	// Remove deletes a job and its history. The engine may delete the data later, but no reader sees the job
+	// any more.
 	Remove(seq int64) error
 	// NotifyWatches notifies the callers that watch a job, after the commit.
 	NotifyWatches(seq int64)

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"time"
+
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -11,6 +13,7 @@ var reusePromises = []promise{
 		check: reusedScheduleNameKeepsJobs},
 	{name: "a schedule does not affect leased jobs of the former owner of its user's uid",
 		check: reusedUIDKeepsLeasedJobsOfSchedule},
+	{name: "waiting hooks of a former owner do not count for the next owner of the uid", check: reusedUIDHasNoHooks},
 }
 
 // replaceScheduleOf removes the schedule "n" and adds a schedule with this name for the user uid.
@@ -64,5 +67,42 @@ func reusedUIDKeepsLeasedJobsOfSchedule(r *rig) {
 		r.settle(j, exitOutcome(0))
 	}
 	checkEqual(r, "uid of the former owner's job", r.getJob(first.JobID).UID, -1)
+	r.checkCounts()
+}
+
+// The waiting hooks of a former owner do not count for the next owner of the uid, whichever account runs them, and
+// even if a hook is leased during Disown.
+func reusedUIDHasNoHooks(r *rig) {
+	r.makeHooks(0)
+	hooks := func(n, uid int) (drafts []queue.Job) {
+		for range n {
+			drafts = append(drafts, draft(withUID(uid), withHooks(queue.IsHook),
+				func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, 7 }))
+		}
+		return drafts
+	}
+	r.enqueueAs(7, "alice", withDelay(time.Hour))
+	own := r.enqueue(7, hooks(queue.MaxWaitingHookJobs/2, 7)...)
+	others := r.enqueue(8, hooks(queue.MaxWaitingHookJobs/2, 8)...)
+	leased := r.claim(4)
+	checkEqual(r, "users of the leased hooks", []int{leased[0].UID, leased[1].UID, len(leased)}, []int{7, 8, 4})
+	hookEvents := func(when, name string, want queue.EventKind) {
+		r.Helper()
+		j := r.enqueueAs(7, name, withHooks(queue.HookEnded))
+		r.newEvents()
+		r.must(r.change(j, queue.VerbCancel))
+		events := r.newEvents()
+		checkEqual(r, "event after the cancellation, "+when, events[len(events)-1].Kind, want)
+	}
+	hookEvents("before the change of owner", "alice", queue.EventHookDropped)
+	r.disown(7)
+	hookEvents("by the next owner", "bob", queue.EventEnqueued)
+	r.exchange(store.Report{Releases: leases(leased)})
+	hookEvents("after the leased hooks were given back", "bob", queue.EventEnqueued)
+	for _, list := range [][]string{own.IDs, others.IDs} {
+		for _, id := range []string{list[0], list[len(list)-1]} {
+			checkEqual(r, "HookUID of "+id, r.getJob(id).HookUID, -1)
+		}
+	}
 	r.checkCounts()
 }
