@@ -77,7 +77,8 @@ func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit 
 	return n, nil
 }
 func (k *fakeStore) TrimEvents(_ context.Context, beforeTime queue.Millis, maxEvents int64) (bool, error) {
-	k.trimCalls = append(k.trimCalls, fmt.Sprint((time.Duration(k.Now()-beforeTime)*time.Millisecond).Round(time.Second), " ",
+	age := time.Duration(k.Now()-beforeTime) * time.Millisecond
+	k.trimCalls = append(k.trimCalls, fmt.Sprint(age.Round(time.Second), " ",
 		maxEvents))
 	return false, nil
 }

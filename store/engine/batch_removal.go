@@ -89,8 +89,8 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 }
 
 // continueBatches does one step of work on batches: it discards a batch for which isAbandoned returns true,
-// removes a frame of a batch that is marked for removal, or moves a frame of a committed batch into the queue. more is true if
-// there is more to do. While the disk is full, it moves no frame; the next upkeep tries again.
+// removes a frame of a batch that is marked for removal, or moves a frame of a committed batch into the queue.
+// more is true if there is more to do. While the disk is full, it moves no frame; the next upkeep tries again.
 func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
 	m := &t.engine.mem
 	if b, found := m.firstBatch(isAbandoned); found {

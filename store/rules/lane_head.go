@@ -37,7 +37,7 @@ type LaneScan struct {
 	Exhausted    bool // the lane has no further jobs
 }
 
-// MaxClaimBytes limits the bytes of the jobs that a claim reads. Once they reach the limit, the claim reads no more jobs.
+// MaxClaimBytes limits the bytes of the jobs that a claim reads. Once they reach the limit, the claim reads no more.
 const MaxClaimBytes = 1 << 20
 
 // advanceHead moves the head of a lane to its first job, if the lane is closed by gate and gate is a

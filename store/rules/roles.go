@@ -281,7 +281,7 @@ type Schedules interface {
 
 // Savepoints undoes a part of a transaction.
 type Savepoints interface {
-	// WithSavepoint runs a part of the transaction. If the part returns an error, WithSavepoint undoes the
-	// changes of the part and returns the error. The part must not call WithSavepoint.
+	// WithSavepoint runs an operation. If the operation returns an error, WithSavepoint undoes the changes of the
+	// operation and returns the error. The operation must not call WithSavepoint.
 	WithSavepoint(operation func() error) error
 }

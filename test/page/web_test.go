@@ -313,8 +313,8 @@ func TestPageActsOnMany(t *testing.T) {
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.MustCLI("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.Request("POST", "/bulk", "token="+formToken(b)+"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
-		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") ||
+	if got := b.Request("POST", "/bulk", "token="+formToken(b)+"&verb=hold&id=b1&id=a3"); got.Code !=
+		http.StatusConflict || !strings.Contains(got.Body, "hold was done for 1 job and refused for 1") ||
 		!strings.Contains(got.Body, `href="/dead"`) {
 		t.Errorf("a hold that is refused for one of two jobs gets %+v", got)
 	}
