@@ -91,7 +91,7 @@ func lock(name string) (unlock func(), err error) {
 }
 
 // lockOneOf waits until one of the two locks is free, and takes it. If the other lock is free later, its goroutine
-// takes it and releases it at once.
+// takes it and releases it immediately.
 func lockOneOf(names [2]string) (unlock func(), err error) {
 	type result struct {
 		unlock func()

@@ -125,8 +125,8 @@ func (t *Tx) beginDisowning(uid int) {
 		b.uid = d.formerUID
 		t.setBatch(n, b)
 	}
-	// Delete the names at once, because a later step could not tell them from names of the next owner. They are few:
-	// at most MaxStagedBatches for each StagingTimeout and each restart within DiscardedNameRetention.
+	// Delete the names in this step, because a later step could not distinguish them from names of the next owner.
+	// They are few: at most MaxStagedBatches for each StagingTimeout and each restart within DiscardedNameRetention.
 	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
 	m.disownments = append(m.disownments, d)
 }
