@@ -25,8 +25,9 @@ type Batches interface {
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of
-	// Receipt.Batch. more is true if there may be more frames. Frames that are left if the caller stops
-	// calling ApplyBatch are moved by Promote or when the store is next opened.
+	// Receipt.Batch. ApplyBatch returns true if there may be more frames. If the caller stops calling it, Promote
+	// or the next opening of the store moves the remaining frames. From the commit on, other jobs of the user can
+	// depend on jobs of the batch that have a chosen id. They wait even if the parent is not in the queue yet.
 	ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error)
 }
 

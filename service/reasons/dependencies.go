@@ -74,7 +74,8 @@ func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (reasons []
 				continue
 			}
 			id := parentID(l.Seq, l.ID)
-			text := fmt.Sprintf("job %s %s, but is %s", id, requiredEndText(l.Condition), l.State)
+			text := fmt.Sprintf("job %s %s, but is %s", id, requiredEndText(l.Condition),
+				cmp.Or(l.State.String(), "not in the queue yet")) // a job of a committed batch may come later
 			reasons = append(reasons, control.Reason{Kind: "dependency", Key: id, Text: text, Advice: "queuectl why " + id})
 		}
 		return err

@@ -62,8 +62,21 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	return seq, cmp.Or(t.err, err)
 }
 
-// UniqueKeyHolder implements rules.Jobs. It returns the job of a user that has a unique key. An unfinished
-// job comes before ended ones.
+// InCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
+// committed batch. Frames have disjoint ranges of seqs.
+func (t *Tx) InCommittedFrame(seq int64) (bool, error) {
+	m := &t.engine.mem
+	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
+		return false, nil
+	}
+	var last, batchNumber int64
+	_, err := database.FirstRow(t, func(r database.Row) { last, batchNumber = r.Num(0), r.Num(1) },
+		`SELECT last, batch FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`,
+		seq)
+	return seq <= last && m.batches[batchNumber].isCommitted, err
+}
+
+// UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.
 func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.readJobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+

@@ -70,6 +70,16 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	holdDamagedJob(t, s)
 	dropDamagedBatch(t, s)
 	detachDamagedFrame(t, s)
+	stageJobs(t, s, "i", 1, true)
+	_, err = s.Enqueue(t.Context(), store.Request{Batch: "i"})
+	if err == nil {
+		_, err = s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{ID: "i-0", Condition: queue.ParentEnded}}
+		})}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	var statements []string
 	var plans []string
 	err = s.Do(t.Context(), Urgent, func(tx *Tx) error {

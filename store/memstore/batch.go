@@ -193,6 +193,15 @@ func (s *Store) commitBatch(b *batch, r store.Request, now queue.Millis) (receip
 	return receipt, nil
 }
 
+// inCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch.
+func (s *Store) inCommittedFrame(seq int64) bool {
+	return slices.ContainsFunc(s.batches, func(b *batch) bool {
+		return b.isCommitted && slices.ContainsFunc(b.frames, func(frame []queue.Job) bool {
+			return slices.ContainsFunc(frame, func(j queue.Job) bool { return j.Seq == seq })
+		})
+	})
+}
+
 // auditBatch adds an audit event about an action on an uncommitted batch.
 func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
 	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{

@@ -37,8 +37,9 @@ func (s *Store) linksOf(dependencies []queue.Dependency, seq int64,
 	for _, d := range dependencies {
 		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
 		switch parent := s.jobs[d.JobSeq]; {
-		// Status Unresolved: the parent has not ended, or is a later draft of the request and not stored yet.
-		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
+		// Status Unresolved: the parent has not ended, or is not stored yet, because it is a later draft of the request
+		// or in a frame of a committed batch.
+		case parent == nil && (d.JobSeq > seq || s.inCommittedFrame(d.JobSeq)), parent != nil && !parent.State.Ended():
 		case onFailure == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
 		default:
@@ -89,9 +90,10 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	if err := s.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
+	// A job in a frame of a batch counts as depending on j, because its dependencies are not stored yet.
 	var dependsOnJob func(jobSeq int64) bool
 	dependsOnJob = func(jobSeq int64) bool {
-		return jobSeq == j.Seq || slices.ContainsFunc(s.jobs[jobSeq].links, func(l link) bool {
+		return jobSeq == j.Seq || s.inCommittedFrame(jobSeq) || slices.ContainsFunc(s.jobs[jobSeq].links, func(l link) bool {
 			return l.status == store.Unresolved && dependsOnJob(l.JobSeq)
 		})
 	}

@@ -179,6 +179,8 @@ func (f fakeJobs) FindByID(_ int, id string) (seq int64, err error) {
 	return seq, nil
 }
 
+func (f fakeJobs) InCommittedFrame(int64) (bool, error) { return false, nil }
+
 func (f fakeJobs) IDTaken(id string) (bool, error) {
 	seq, err := f.FindByID(0, id)
 	return seq != 0, err

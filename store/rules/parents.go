@@ -97,7 +97,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	above := ancestors{edges: p.edges, child: j.Seq, seenSeqs: map[int64]bool{}}
+	above := ancestors{jobs: p.jobs, edges: p.edges, child: j.Seq, seenSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
 		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
@@ -130,7 +130,8 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 		status := store.Unresolved
 		switch {
 		case d.DraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
-		// In the next two cases, the parent was removed while this draft was in a batch.
+		case errors.Is(err, queue.ErrNotFound) && p.comesLater(d.JobSeq): // a job of a batch, inserted later
+		// In the next two cases, the parent was removed after this draft was staged.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
@@ -149,7 +150,14 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 	return statuses, anyUnresolved, anyBroken
 }
 
-// replaceEdges replaces the dependencies of an edited job by those that checkParents has found.
+// comesLater reports whether a job that is not in the queue comes into the queue with a frame of a committed batch.
+func (p *parentChecker) comesLater(seq int64) bool {
+	committed, err := p.jobs.InCommittedFrame(seq)
+	p.recordErr(err)
+	return committed
+}
+
+// replaceEdges deletes the edges of an edited job and adds edges to the parents that checkParents has found.
 func (p *parentChecker) replaceEdges(j *Job) {
 	statuses, _, _ := p.edgeStatuses(&j.Job)
 	p.recordErr(p.edges.DeleteEdges(j.Seq))
@@ -160,14 +168,16 @@ func (p *parentChecker) replaceEdges(j *Job) {
 
 // ancestors collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
 type ancestors struct {
+	jobs      Jobs
 	edges     Dependencies
 	child     int64
 	seenSeqs  map[int64]bool
 	edgeCount int // number of dependencies followed
 }
 
-// add adds a parent and all jobs for which it waits, each only once. If one of them waits for the child, add
-// returns an error that contains parentID.
+// add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
+// child, it returns an error that contains parentID. It also returns an error if one of them is still in a frame of a
+// batch, because the edges of that job are not stored yet.
 func (a *ancestors) add(parent int64, parentID string) error {
 	if a.seenSeqs[parent] {
 		return nil
@@ -182,6 +192,14 @@ func (a *ancestors) add(parent int64, parentID string) error {
 		parents, err := a.edges.Parents(last, queue.MaxDependencies)
 		if err != nil {
 			return err
+		}
+		if len(parents) == 0 {
+			if inFrame, err := a.jobs.InCommittedFrame(last); err != nil {
+				return err
+			} else if inFrame {
+				return queue.Invalid("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
+					parentID)
+			}
 		}
 		for _, p := range parents {
 			if !a.seenSeqs[p] {

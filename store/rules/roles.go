@@ -62,8 +62,11 @@ type Jobs interface {
 	// batches of this user. It does not find hooks that the settings have created and that run as another
 	// user.
 	FindByID(uid int, id string) (seq int64, err error)
-	// UniqueKeyHolder returns the job of a user that has a unique key: the unfinished job or, without one,
-	// the job that ended last.
+	// InCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch. It then comes
+	// into the queue later.
+	InCommittedFrame(seq int64) (bool, error)
+	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
+	// have ended, the one that ended last.
 	UniqueKeyHolder(uid int, key string) (j Job, found bool, err error)
 	// IDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
 	IDTaken(id string) (bool, error)

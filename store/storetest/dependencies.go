@@ -18,6 +18,7 @@ var dependencyPromises = []promise{
 	{name: "removing a parent fails the dependency", check: removedParentFailsDependency},
 	{name: "parents of a staged job can be removed", check: stagedParentMayBeRemoved},
 	{name: "drafts of a batch frame can depend on each other", check: frameDraftsCanDepend},
+	{name: "a job waits for a parent that is still in a frame of a committed batch", check: parentMayBeInCommittedFrame},
 	{name: "dependencies on unknown jobs and cycles are rejected", check: invalidDependenciesAreRejected},
 	{name: "a held job still waits for its parents", check: heldJobStaysBlocked},
 	{name: "a retried job waits for its unfinished parents", check: retriedJobWaitsForParents},
@@ -171,6 +172,49 @@ func stagedParentMayBeRemoved(r *rig) {
 	got := r.exchange(store.Report{WantedJobs: 9}).Jobs
 	checkEqual(r, "claimed jobs", len(got), 2)
 	checkEqual(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
+	r.checkCounts()
+}
+
+// A job waits for a parent that is still in a frame of a committed batch. Until the frame is in the queue, an edit
+// must not make another job wait for such a job, because the parent may depend on that other job.
+func parentMayBeInCommittedFrame(r *rig) {
+	first := r.enqueueOne(withID("first"), withMaxAttempts(1))
+	stage := func(set ...func(*queue.Job)) {
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: testUID, Batch: "b"})
+		r.must(err)
+	}
+	stage()
+	stage(withID("parent"), withParentIDs(queue.ParentEnded, "first"))
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
+	r.must(err)
+	child := r.enqueueOne(withID("child"), withParentIDs(queue.ParentCompleted, "parent"))
+	other := r.enqueueOne(withParentIDs(queue.ParentCompleted, "parent"), onDependencyFailure(queue.DependencyFailureRun))
+	check := func(when string) {
+		r.Helper()
+		r.checkState(when, child, queue.Blocked, "")
+		r.checkState(when, other, queue.Blocked, "")
+	}
+	check("before the batch is applied")
+	for _, parent := range []string{"child", "parent"} {
+		err = r.edit(first, func(j *queue.Job) error {
+			j.DependsOn = []queue.Dependency{{ID: parent, Condition: queue.ParentEnded}}
+			return nil
+		})
+		r.wantError("an edit that adds the parent "+parent, err, queue.CodeInvalid, "depends_on")
+	}
+	r.applyBatch(committed)
+	r.promote()
+	check("after the batch was applied")
+	claimed := r.claim(9)
+	checkEqual(r, "number of claimed jobs", len(claimed), 2)
+	for _, j := range claimed {
+		r.settle(j, exitOutcome(0))
+	}
+	r.promote()
+	check("before the parent has ended")
+	r.settle(r.claimExactly("the parent", r.getJob("parent"))[0], exitOutcome(0))
+	r.promote()
+	r.claimExactly("the jobs that waited for the parent", r.getJob("child"), r.getJob(other.ID))
 	r.checkCounts()
 }
 
