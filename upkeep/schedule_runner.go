@@ -101,7 +101,13 @@ type scheduleRunner struct {
 	replacements    sync.WaitGroup // calls of replaceRunning in progress
 	replacementDone chan struct{}  // receives a value when replaceRunning has finished
 
-	replacedSchedules sync.Map // names of schedules for which replaceRunning runs
+	replacedSchedules sync.Map // name of each schedule for which replaceRunning runs, with its *replacement
+}
+
+// replacement is a call of replaceRunning in progress.
+type replacement struct {
+	generation int64 // generation of the schedule
+	cancel     context.CancelFunc
 }
 
 func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
@@ -119,7 +125,8 @@ func (r *scheduleRunner) runDueSchedules(ctx context.Context) (untilNext time.Du
 		return 0, err
 	}
 	for i := range list {
-		if _, beingReplaced := r.replacedSchedules.Load(list[i].Name); beingReplaced {
+		known, beingReplaced := r.replacedSchedules.Load(list[i].Name)
+		if beingReplaced && known.(*replacement).generation == list[i].Generation {
 			continue
 		}
 		scheduleErr := r.runSchedule(ctx, &list[i])
@@ -150,8 +157,18 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	if err != nil || len(fired.LeasedSeqs) == 0 {
 		return ignoreScheduleGone(err)
 	}
-	r.replacedSchedules.Store(s.Name, true)
-	r.replacements.Go(func() { r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
+	ctx, cancel := context.WithCancel(ctx)
+	own := &replacement{s.Generation, cancel}
+	// An earlier replacement belongs to a schedule with this name that no longer exists.
+	if earlier, found := r.replacedSchedules.Swap(s.Name, own); found {
+		earlier.(*replacement).cancel()
+	}
+	r.replacements.Go(func() {
+		defer cancel()
+		r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs)
+		r.replacedSchedules.CompareAndDelete(s.Name, own)
+		queue.TrySend(r.replacementDone, struct{}{})
+	})
 	return nil
 }
 
@@ -210,6 +227,4 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 		}
 		leasedSeqs = fired.LeasedSeqs
 	}
-	r.replacedSchedules.Delete(plan.Name)
-	queue.TrySend(r.replacementDone, struct{}{})
 }

@@ -330,6 +330,56 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 	})
 }
 
+// A schedule that is added again with the name of a removed one does not wait for the end of a job that the removed
+// one replaces. If it replaces the same job, it ends the job itself, and the attempt of the removed one stops.
+func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid     int
+		overlap store.Overlap
+		want    []string // outcomes of the schedule that is added again
+		calls   int      // calls of EndJob
+	}{
+		"by another user":        {2, store.OverlapReplace, []string{"03:00:00 fired"}, 1},
+		"with overlap queue":     {1, store.OverlapQueue, []string{"03:00:00 fired"}, 1},
+		"replacing the same job": {1, store.OverlapReplace, nil, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls, active atomic.Int64
+			end := func(ctx context.Context, _ int64, _ int) error {
+				calls.Add(1)
+				active.Add(1)
+				defer active.Add(-1)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			withUpkeep(t, newRecurringJobs("", end), func(s *memstore.Store) {
+				first := storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
+				time.Sleep(time.Hour + time.Second)
+				synctest.Wait()
+				if g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil || len(g.Jobs) != 1 {
+					t.Fatalf("claimed %v, %v", g.Jobs, err)
+				}
+				time.Sleep(time.Hour + time.Minute)
+				if n := calls.Load(); n != 1 {
+					t.Fatalf("after the second occurrence: %d calls of EndJob, want 1", n)
+				}
+				if err := s.RemoveSchedule(t.Context(), "n", first.Generation, 1); err != nil {
+					t.Fatal(err)
+				}
+				storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.UID, s.Overlap = c.uid, c.overlap })
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if got := outcomes(t, s, "n"); !slices.Equal(got, c.want) {
+					t.Errorf("outcomes of the schedule that was added again: %q, want %q", got, c.want)
+				}
+				if n, running := calls.Load(), active.Load(); n != int64(c.calls) || running != 1 {
+					t.Errorf("%d calls of EndJob, of which %d are in progress; want %d, of which 1 is", n, running, c.calls)
+				}
+			})
+		})
+	}
+}
+
 // A schedule with @reboot creates one job per boot.
 func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
