@@ -106,7 +106,7 @@ var law = map[string][]string{
 		"service/settings", "service/access"},
 	"service/hooks": {"queue", "config", "store", "control", "worker", "service/settings", "service/access",
 		"internal/accounts"},
-	// service/parts defines the list of the parts of an open queue.
+	// service/parts lists the parts of a service, such as the store and the worker pool.
 	"service/parts": {"queue", "config", "store", "control", "runner", "worker", "service/settings",
 		"service/access", "service/cluster", "service/hooks", "internal/systemd"},
 	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker",

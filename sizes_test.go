@@ -214,7 +214,7 @@ func isTestCode(dir string) bool {
 	return false
 }
 
-// cutLast is strings.Cut for the last sep instead of the first one.
+// cutLast splits s around the last sep. Without a sep, found is false.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

@@ -326,7 +326,7 @@ func sentences(text string) (all []string) {
 	return all
 }
 
-// split splits a paragraph into sentences.
+// split splits a paragraph of Markdown into sentences, in which inline code counts as one word.
 func split(paragraph string) (all []string) {
 	rest := link.ReplaceAllString(code.ReplaceAllString(paragraph, "Code"), "$1")
 	for {

@@ -19,8 +19,8 @@ import (
 // time can be measured.
 const bareLoopVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command that runBareLoop executes: a shell that does nothing, like the jobs whose cost is
-// measured.
+// noop is the command that runBareLoop executes: a shell that does nothing. The jobs of the service that are
+// compared with the loop run the same command.
 var noop = []string{"/bin/sh", "-c", "true"}
 
 // runBareLoop runs the command noop many times, with fork and exec, without a queue or a database. It is the

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // maximum ratio of a cost in a full queue to the same cost in an empty queue
+	maxDepthRatio = 1.3 // maximum ratio of a request's time or a job's CPU time in a full queue to that in an empty one
 	depthEnqueues = 500 // number of enqueues in each run
 	depthJobs     = 500 // number of jobs that run in each run
 )

@@ -15,7 +15,7 @@ import (
 const (
 	maxReadTime      = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
 	maxDryRun        = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
-	retentionDivisor = 10                     // the measurement of job removal keeps one of every retentionDivisor jobs
+	retentionDivisor = 10                     // measureRetention keeps 1/retentionDivisor of the jobs
 )
 
 // insertEndedJobsSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they

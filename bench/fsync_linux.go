@@ -82,7 +82,7 @@ var (
 // of the trace.
 type traceState struct {
 	unfinishedCalls map[string]call // system calls that have not returned, by thread
-	requestLines    map[string]int  // line at which the service had read the last request, by connection
+	requestLines    map[string]int  // position at which the service had read the latest request, by connection
 	lastWrite       int             // position of the last write to the WAL
 	walSyncs        []walSync       // fsyncs of the WAL that have returned 0
 	answers         int

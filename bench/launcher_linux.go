@@ -15,8 +15,8 @@ type launcher struct {
 	lifeline io.Closer // standard input of the launcher; the launcher exits when this is closed
 }
 
-// startLauncher starts a launcher whose directory is next to the service's directory. It returns the arguments
-// with which the service finds the launcher.
+// startLauncher starts a launcher whose directory is next to the service's directory. It returns the
+// command-line arguments with which the service finds the launcher.
 func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.rootRunnerDir = s.dir + "-roots"
 	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")

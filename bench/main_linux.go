@@ -94,7 +94,7 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeDivisor says how much less -smoke measures than -quick: it divides the number of items.
+// smokeDivisor is the number of items measured with -quick, divided by the number measured with -smoke.
 const smokeDivisor = 20
 
 // itemCount returns how many items to measure: fullCount by default, quickCount with -quick, and a fraction of

@@ -110,7 +110,8 @@ func (b *bench) measurePage() (err error) {
 	return b.measureWatchedDrains()
 }
 
-// measureWatchedDrains measures drains with and without browsers that watch the dashboard, in turns.
+// measureWatchedDrains measures how long the service takes to empty a queue, in turns with and without browsers
+// that watch the dashboard.
 func (b *bench) measureWatchedDrains() error {
 	var withoutBrowsers, withBrowsers, extraMemory []float64
 	jobs := max(b.drainJobs, b.itemCount(watchedDrainJobs, 0))
@@ -167,8 +168,8 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	return e.wall.Seconds(), m.rss, err
 }
 
-// watchOverview connects browsers that watch the overview. They stay connected until the caller calls
-// disconnect. Some of them (slowStreams) read nothing.
+// watchOverview connects browsers that watch the overview. The browsers stay connected until the caller calls
+// disconnect. Of all browsers, slowStreams read nothing.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + slowStreams {

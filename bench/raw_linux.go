@@ -18,8 +18,8 @@ type rawQueue struct {
 	lastEvent int64       // number of the last event
 }
 
-// enqueueSQL lists the SQL statements that an enqueue runs, in this order. For a batch, the UPDATE of meta runs
-// once.
+// enqueueSQL lists the SQL statements that an enqueue runs, in this order. For several jobs in one transaction,
+// the second to fourth statement run once per job, and the others once.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
@@ -31,7 +31,7 @@ var enqueueSQL = []string{
 	`COMMIT`,
 }
 
-// newRawQueue creates a database with the same schema as that of the service s.
+// newRawQueue creates a database with the schema of the database of the service s.
 func (b *bench) newRawQueue(s *service) (*rawQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {

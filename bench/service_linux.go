@@ -172,8 +172,7 @@ func (s *service) fillQueue(n int, command string) error {
 }
 
 // waitForState polls the status of the service until at least n jobs are in a state. Each poll costs CPU time
-// of the service, which would distort a measurement, so waitForState polls more often only when few jobs are
-// left.
+// of the service and distorts the measurement, so waitForState polls rarely until few jobs are left.
 func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)

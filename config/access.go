@@ -97,8 +97,8 @@ func checkSocketMode(mode string) (string, error) {
 // parseAccountName returns the name unchanged. It returns an error if no account can have this name or number.
 func parseAccountName(name string) (string, error) { return name, checkAccount(name) }
 
-// accountNamesKey returns a setting that is a list of users and groups. The value "auto" is valid only if it is
-// the default.
+// accountNamesKey returns a setting that is a list of users and groups. The value "auto" is valid only for a
+// setting whose default is "auto".
 func accountNamesKey(name, defaultText string, target *string) Key {
 	return textKey(name, defaultText, target, func(text string) (string, error) {
 		list := strings.Fields(text)

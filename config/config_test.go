@@ -74,7 +74,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	}
 }
 
-// A value given under an alias is in the form of that alias, such as milliseconds for job_timeout.
+// An alias of a setting may have another unit than the setting. For example, job_timeout is in milliseconds.
 func TestAliases(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},

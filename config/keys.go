@@ -129,7 +129,7 @@ type Key struct {
 // Keys returns the table of settings, in the order of the documentation.
 func Keys() []Key { return keysOf(&Settings{}) }
 
-// bindTo returns the same setting as k in a table that reads and writes s.
+// bindTo returns the row of the setting k in a table of settings that reads and writes s.
 func (k *Key) bindTo(s *Settings) *Key {
 	rows := keysOf(s)
 	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
@@ -286,8 +286,8 @@ func textKey(name, defaultText string, target *string, parse func(text string) (
 	return newKey(name, defaultText, target, parse, func(text string) string { return text })
 }
 
-// acceptWord returns the setting k, changed so that it also accepts a word. The given value is stored for this
-// word.
+// acceptWord returns the setting k, changed so that it also accepts word as its text. For this text, it stores
+// value in *target.
 func acceptWord[T comparable](k Key, word string, value T, target *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {

@@ -76,8 +76,8 @@ func (c *Config) Origin(name string) Origin {
 	return c.StrongestOrigin(name)
 }
 
-// StrongestOrigin returns the strongest origin that sets a setting. Its value may take effect only at the next
-// restart of the service.
+// StrongestOrigin returns the strongest origin that sets a setting. The value from this origin may take effect
+// only at the next restart of the service.
 func (c *Config) StrongestOrigin(name string) Origin {
 	_, origin := c.strongestValue(name, "")
 	return origin

@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StoreSQLite is the value of the setting store that stores the queue in an SQLite file in the state directory.
+// StoreSQLite is the default of the setting "store". The service then stores the queue in an SQLite file in the
+// state directory.
 const StoreSQLite = "sqlite"
 
 // credentialPrefix begins a value of the setting store_file that is not a path but the name of a systemd
@@ -81,7 +82,7 @@ func parsePairs(text string) map[string]string {
 	return values
 }
 
-// LabelsOfNode returns the labels of this node as a map. They are the value of the setting node_labels.
+// LabelsOfNode returns the setting node_labels, the labels of this node, as a map.
 func (s *Settings) LabelsOfNode() map[string]string { return parsePairs(s.NodeLabels) }
 
 func parseStore(text string) (string, error) {

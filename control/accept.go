@@ -13,8 +13,8 @@ import (
 )
 
 // These constants limit the connections that are accepted but not served: those that wait to be served, are
-// being refused or are being closed. They do not count towards the setting max_connections. They use some of
-// the 64 file descriptors that the service keeps for itself.
+// being refused or are being closed. Such connections do not count towards the setting max_connections, and use
+// some of the 64 file descriptors that the service keeps for itself.
 const (
 	maxStartingGoroutines = 4  // goroutines of one user that were started but have not begun to run
 	maxAcceptBurst        = 16 // connections accepted in a row, in about 1 ms, before other goroutines may run
@@ -51,7 +51,7 @@ func newAcceptedConns() *acceptedConns {
 // startServing starts a goroutine that serves a user's connection, and returns immediately. If the user already
 // has maxStartingGoroutines goroutines that have not begun to run, the connection waits without a goroutine.
 // Otherwise a user who connects very often could have hundreds of goroutines that run before any request of
-// another user. If ctx ends while the connection waits, because the connection was evicted, it is never served.
+// another user. If the waiting connection is evicted, which ends ctx, serve is never called.
 func (a *acceptedConns) startServing(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
 	a.startLimiter.AcquireAsync(ctx, r, func() {
@@ -82,7 +82,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 
 // admitAndStart admits a connection and starts a goroutine that serves it. It admits the connection before the
 // server accepts the next one, so a connection that is not admitted needs no goroutine. If identifying the peer
-// can block, a new goroutine does both.
+// can block, the new goroutine also admits the connection.
 func (s *Server) admitAndStart(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	if socket.PeerOfMayBlock { // a client that sends nothing may block this step; it must not delay other clients
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
@@ -128,8 +128,8 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 
 // admit identifies the peer and adds the connection to the table of served connections. If the limit for all
 // connections is reached, it evicts the connection that has been idle longest. If the limit per user is
-// reached, it evicts one of the same user. For a peer without access it evicts none. The caller closes the
-// evicted connections.
+// reached, it evicts that user's connection that has been idle longest. For a peer without access it evicts
+// none. The caller closes the evicted connections.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)

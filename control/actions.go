@@ -104,7 +104,7 @@ type Remove struct {
 }
 
 // ClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs for good. With Batch,
-// they remove only the jobs of that batch of the caller.
+// they remove only the jobs of the caller's batch with this name.
 type ClearParams struct {
 	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`
@@ -121,7 +121,7 @@ type BulkResult struct {
 	// UnenforcedLimits is set only by the method edit. It lists the new limits of the jobs that this machine
 	// enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes is set only by the method edit. It has the meaning of EnqueueResult.Notes.
+	// Notes is set only by the method edit. It contains sentences for the user, such as warnings.
 	Notes []string `json:"notes,omitempty"`
 }
 

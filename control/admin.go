@@ -33,8 +33,8 @@ type Cleanup struct {
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup. Before the first piece, values without Base64 report the progress of the
-// copy.
+// BackupPiece is a piece of a backup. Before the first piece, while the service copies the database, it sends
+// values without Base64 that only report its progress.
 type BackupPiece struct {
 	Base64     []byte `json:"base64,omitempty"`
 	DoneBytes  int64  `json:"done"` // number of bytes copied until now

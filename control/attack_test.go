@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// testServer is a server for which each test chooses the uid of every client. Its API reads in a slot, as the
-// service does (see SlotClass). A read returns immediately if the uid is divisible by three. Other reads last
-// until the test ends them.
+// testServer is a server for which each test chooses the uid of every client. Each read holds a slot (see
+// SlotClass) until it ends. A read ends immediately if the uid is divisible by three. Other reads last until the
+// test ends them.
 type testServer struct {
 	API        // panics for methods that are not defined below
 	t          *testing.T
@@ -94,7 +94,7 @@ func (v *testServer) dial(uid int) net.Conn {
 	return c
 }
 
-// read simulates a read of the store. Like the service, it reads while it holds a slot.
+// read simulates a database query of the service, which holds a slot while the query runs.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	return v.userLimits.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -194,8 +194,8 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// One or two attackers send as many requests as they can, each on a hundred connections. Other users' requests
-// still wait only until a few reads of the attackers have ended, at most readSlots.
+// One or two attackers send as many requests as they can, each on a hundred connections. A request of another
+// user still waits for at most readSlots reads of the attackers.
 func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
@@ -288,9 +288,8 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 	return before
 }
 
-// A user sends the beginning of a long line on many connections. The server buffers only as much as one line of
-// them, and refuses the others with an error that says why. Other users' requests are processed at the same
-// time.
+// A user sends the beginning of a long line on many connections. The server buffers one of these lines, and
+// refuses the others with an error that says why. Other users' requests are processed at the same time.
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200

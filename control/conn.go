@@ -34,10 +34,10 @@ type serverConn struct {
 }
 
 // readLine reads a line of at most MaxLineBytes bytes and returns it without its newline, in a new buffer. The
-// buffer counts towards the user's limit of bytes. The last line of a connection needs no newline, unless it is
-// longer than freeConnBytes: then it was probably cut off, and parsing it would cost much. isFirst says whether
-// this is the connection's first line. If reading fails, readLine returns the part of the line that has
-// arrived.
+// buffer counts towards the user's limit of bytes. The last line of a connection may lack its newline. But if
+// such a line is longer than freeConnBytes, readLine rejects it, because it was probably cut off and parsing it
+// would cost much. isFirst says whether this is the connection's first line. If reading fails, readLine returns
+// the part of the line that has arrived.
 func (s *Server) readLine(
 	ctx context.Context, c *serverConn, reader *bufio.Reader, isFirst bool,
 ) (line []byte, err error) {
@@ -167,7 +167,7 @@ type activeRequest struct {
 	clientReadTimeout time.Duration // how long the client may take to read the answer
 	answerLine        []byte        // the answer; nil until it is ready
 	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // a stream step runs; sendPiece then only stores pieces
+	inStreamStep      bool          // RunStreamStep holds a slot; sendPiece then stores pieces and sends none
 
 	// The next fields are resources that releaseResources releases.
 	countsTowardsLimits bool      // the request counts towards the limits on the user's requests
@@ -192,8 +192,8 @@ func (t *activeRequest) releaseResources() {
 	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
 }
 
-// acquireSlot waits for a slot, the permission to decode a request of the given size. A small request needs
-// none.
+// acquireSlot waits for a slot, the permission to decode a request of the given size. A request of at most
+// freeConnBytes bytes needs none.
 func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
 	if requestBytes <= freeConnBytes {
 		return nil

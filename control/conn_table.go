@@ -12,8 +12,8 @@ import (
 )
 
 // connTable lists the connections that a server serves. A user who connects very often does not delay other
-// users, because no code blocks while it holds mu, and because add scans only this user's connections (or all
-// of them, if the limit for all connections is reached). The zero connTable is empty.
+// users: no code blocks while it holds mu, and add scans only the connections of the connecting user, unless the
+// limit for all connections is reached. The zero connTable is empty.
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
@@ -108,8 +108,7 @@ func (t *connTable) removeLocked(c *serverConn) {
 	t.adjustCountsLocked(c, -1)
 }
 
-// adjustCountsLocked adds delta to the counts of connections: the total and, if c lacks access, that of such
-// connections.
+// adjustCountsLocked adds delta to openCount and, if the peer of c lacks access, to connsWithoutAccess.
 func (t *connTable) adjustCountsLocked(c *serverConn, delta int) {
 	t.openCount.Add(int64(delta))
 	if c.lacksAccess() {

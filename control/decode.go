@@ -41,9 +41,9 @@ func decodeParams(raw json.RawMessage, target any) error {
 type paramDecoder struct {
 	ruleset *ruleset
 	fields  map[string]reflect.Value // destinations by parameter name
-	// givenNames contains the names that occur in the request: those of the parameters and those of their value
-	// classes (see valueClass). For a parameter, the value is false if the parameter is false or an empty list,
-	// else true. For a value class, it is true if the class contains the parameter's value.
+	// givenNames contains the names of the parameters in the request and of their value classes (see valueClass).
+	// A parameter maps to false if its value is false or an empty list, else to true. A value class maps to true
+	// if it contains the value of its parameter.
 	givenNames map[string]bool
 }
 

@@ -32,7 +32,7 @@ type Enqueue struct {
 }
 
 // EnqueueResult is the response to Enqueue. Duplicate means that no job was added, because an earlier request
-// had the same key or another job has the same unique key. ID is then the id of that job.
+// had the same key or another job has the same unique key. ID is then the id of the job that already exists.
 type EnqueueResult struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
@@ -45,7 +45,8 @@ type EnqueueResult struct {
 	State string `json:"state,omitempty"`
 	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 if Duplicate is true.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// Notes are sentences for the user, for example that the job is due later, but no service starts at boot.
+	// Notes are sentences for the user, for example a warning that the service does not start at boot, although
+	// the job is due later.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -63,9 +64,10 @@ type EnqueueBatch struct {
 	Commit bool         `json:"commit"`
 	Key    string       `json:"key,omitempty" rule:"batchKey"` // idempotency key of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
-	// RequireLimits has the meaning of Enqueue.RequireLimits, for the jobs of this request.
+	// RequireLimits rejects the request if one of its jobs has a limit that this machine cannot enforce.
 	RequireLimits bool `json:"require_limits,omitempty"`
-	// RunNext has the meaning of Enqueue.RunNext, for the jobs of this request.
+	// RunNext makes the service choose a priority with which the jobs of this request start before all other
+	// jobs of the caller that are waiting to start now or to be retried.
 	RunNext bool `json:"next,omitempty"`
 	// EncodedJobs holds specs that are already encoded as JSON, each on one line. If it is not nil, it replaces
 	// Jobs.

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unusedUID is a uid with which no process of the tests runs, except as the server of another user.
+// unusedUID is the uid of the other user, with a server in these tests. No other process of the tests has it.
 const unusedUID = 61234
 
-// listenAs creates a socket as another user, because clients see the user who called listen(2). Only root can
-// act as another user.
+// listenAs creates a socket as the user with this uid. Clients see the user who called listen(2) as the user who
+// runs the server. Only root can act as another user.
 func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	t.Helper()
 	var l net.Listener
@@ -62,9 +62,9 @@ func acceptLine(l net.Listener, beforeClose func() error) (line string, err erro
 	return line, beforeClose()
 }
 
-// The client checks for each connection which user runs the server. If another user runs it, the client sends
-// nothing and returns an error with the uid of that user. A new server of the client's own user gets the
-// repeated request.
+// When a client reconnects, it checks again which user runs the server. If another user runs the new server, the
+// client sends nothing and returns an error with the uid of that user. If the client's own user runs it, the
+// client repeats its request.
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user

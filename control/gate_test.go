@@ -134,8 +134,8 @@ func sendTwice(t *testing.T, socket, line string) string {
 }
 
 // A user without access may make one request per connection: whoami succeeds, and any other method fails with
-// the reason. At most maxConnsWithoutAccess such connections are open at a time. They do not evict other
-// connections.
+// the reason. At most maxConnsWithoutAccess such connections are open at a time. A connection without access
+// evicts no other connection.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := runServer(t, d)

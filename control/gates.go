@@ -10,7 +10,7 @@ import (
 )
 
 // GateAPI lists gates and changes the rules of shared ones. A gate limits which jobs may run at the same time:
-// it is a lock, a rate or a resource.
+// it is a lock, a rate or a resource. A shared gate applies to the jobs of all users.
 type GateAPI interface {
 	// GateList lists the shared gates and those of the caller.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)
@@ -32,7 +32,7 @@ type GateView struct {
 	// Node is the node that has the resource. It is "" if only one node uses the queue.
 	Node string `json:"node,omitempty"`
 	// RuleStored means that the method gate.set has set the rule. Otherwise the jobs set it: for a shared key
-	// the first job that named the key, and for a user's own key the newest such job.
+	// the first job that named the key, and for a user's own key the newest job that named it.
 	RuleStored bool `json:"set"`
 }
 

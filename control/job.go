@@ -224,8 +224,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	}
 }
 
-// ViewEvent converts an event to the form in which answers contain it. It does not set User, because the name
-// must be looked up.
+// ViewEvent converts an event to the form in which answers contain it. It does not set User; the caller looks up
+// the name of the user.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, Time: Time(e.Time), Kind: string(e.Kind), ID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),

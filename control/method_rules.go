@@ -140,8 +140,8 @@ func isRate(s string) bool {
 
 func isScheduleName(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
-// fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. They say what is
-// executed and as which account, or they make sense only for a single job.
+// fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. Such a field says what
+// is executed or as which account, or makes sense only for a single job.
 var fieldsWithoutQueueDefault = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",

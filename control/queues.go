@@ -30,8 +30,8 @@ type QueueView struct {
 	// OldestReadySince says since when the longest-waiting runnable job could have started. It is null if no
 	// job is runnable.
 	OldestReadySince Time `json:"oldest_waiting"`
-	// ThroughputPerMinute is the number of attempts of the queue's jobs that ended in the last minute. For
-	// other nodes than the one that answers, it includes only the 32 busiest queues of each node.
+	// ThroughputPerMinute is the number of attempts of the queue's jobs that ended in the last minute. Attempts
+	// on a node other than the one that answers count only if the queue is among that node's 32 busiest.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
 	// Concurrency is the maximum number of running jobs. 0 means unlimited.
 	Concurrency int `json:"concurrency"`

@@ -34,7 +34,7 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	return m.endpoint.call(ctx, api, params, nil)
 }
 
-// EncodeAnswer encodes an answer as a line without the id of a request.
+// EncodeAnswer encodes a result or an error as the line of an answer. In this line, the id of the request is null.
 func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
 
 // DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it

@@ -30,7 +30,7 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields       *fieldSet // job fields that the parameter may have; nil if it is not an object of job fields
+	fields       *fieldSet // job fields that an object of this parameter may contain; nil for other parameters
 	valueClasses []valueClass
 }
 
@@ -41,9 +41,8 @@ type fieldSet struct {
 	isEdit         bool     // the object changes existing jobs; it must not be empty
 }
 
-// valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may contain the
-// name of a class like the name of a parameter. The class counts as given if the parameter has a value of the
-// class.
+// valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may name a class
+// instead of a parameter. The class counts as given if the parameter has one of these values.
 type valueClass struct {
 	className string // name of the parameter, a colon and a word
 	matches   func(v reflect.Value) bool

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// If a request has no parameter of a condition, or has parameters that exclude each other, the error names a
-// parameter that is given or may be given.
+// If a request lacks a required parameter, or has parameters that exclude each other, the error names a parameter
+// that the request sets or could set.
 func TestConditionErrorsNameParameters(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {

@@ -41,7 +41,7 @@ type ScheduleAdd struct {
 	CatchUp       string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
 	Overlap       string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
 	Replace       bool       `json:"replace"`                 // replace an existing schedule with this name
-	RequireLimits bool       `json:"require_limits"`          // has the meaning of Enqueue.RequireLimits
+	RequireLimits bool       `json:"require_limits"`          // reject limits that this machine cannot enforce
 	Spec          queue.Spec `json:"-"`
 }
 
@@ -139,8 +139,8 @@ type Schedule struct {
 	Paused   bool     `json:"paused"`
 	PausedAt Time     `json:"paused_at"`
 	PausedBy *string  `json:"paused_by"`
-	// PauseReason says why the service has paused the schedule. It is "" if a user has paused it or if it is
-	// not paused.
+	// PauseReason says why the service has paused the schedule. It is "" if the schedule is not paused, or if a
+	// user has paused it.
 	PauseReason string `json:"note,omitempty"`
 	NextAt      Time   `json:"next_at"` // next planned start
 	User        string `json:"user"`
@@ -162,9 +162,9 @@ type ScheduleDetail struct {
 	Spec map[string]any `json:"spec"`
 	// AlreadyExisted means that nothing was added, because an identical schedule already existed.
 	AlreadyExisted bool `json:"existed,omitempty"`
-	// UnenforcedLimits has the meaning of EnqueueResult.UnenforcedLimits.
+	// UnenforcedLimits lists the limits of the jobs that this machine enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes has the meaning of EnqueueResult.Notes.
+	// Notes are sentences for the user, such as warnings.
 	Notes []string `json:"notes,omitempty"`
 }
 

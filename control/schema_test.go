@@ -90,7 +90,7 @@ func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	}
 }
 
-// Every parameter has a description. A schema that allows a single JSON type contains it as a string, not as a
+// Every parameter has a description. If a schema allows a single JSON type, its member "type" is a string, not a
 // list.
 func TestSchemasDescribeEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
@@ -287,8 +287,8 @@ func encodeParams(params map[string]string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// The schemas and the server reject the parameter "next" together with a priority of a job that is a number.
-// They accept all other combinations of the two.
+// The schemas and the server reject a request with the parameter "next" if one of its jobs sets a priority that
+// is a number. They accept all other combinations of the two.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

@@ -34,9 +34,9 @@ const (
 	stopTimeout               = time.Second      // time that requests in progress get when the service stops
 )
 
-// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. After
-// maxLargeSlotTime, the next one may begin, because the request before it probably waits for something other
-// than the processor.
+// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. A
+// request that takes longer than maxLargeSlotTime no longer counts, because it probably waits for something
+// other than the processor.
 const (
 	largeRequestBytes = 256 << 10
 	maxLargeSlotTime  = time.Second
@@ -272,9 +272,9 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 	return nil
 }
 
-// growStack grows the stack of a new goroutine to 32 KiB in one step, because a call of the store needs this
-// much. Otherwise the stack would grow in several steps, each of which copies it. That takes 16 µs of the 320
-// µs of an enqueue.
+// growStack grows the stack of a new goroutine to 32 KiB in one step, because a database call needs this much.
+// Otherwise the stack would grow in several steps and be copied at each. The copies would take 16 µs of the
+// 320 µs of an enqueue.
 //
 //go:noinline
 func growStack() {
@@ -319,8 +319,8 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	// Decrease the count before the answer is sent. The client may react to the answer with another request,
-	// which must not count as concurrent.
+	// Decrease unansweredRequests before the answer is sent. The client may react to the answer with another
+	// request, which must not count as concurrent.
 	t.conn.unansweredRequests.Add(-1)
 	if t.id == nil { // a request without an id gets no answer
 		return
@@ -405,8 +405,8 @@ type Peer struct {
 	PID    int
 	Groups []int // supplementary groups at the time of the connection
 	Right  Right // right that the user had when the current request began
-	// SubmissionNumber is the number of a row that a database user has added to the store's inbox, if the
-	// service enqueues the job of this row. 0 means that the request did not come from the inbox.
+	// SubmissionNumber is set for a job that a database user has added to the store's inbox, a table of jobs to
+	// enqueue: it is the number of the job's row. It is 0 for requests that do not come from the inbox.
 	SubmissionNumber int64
 }
 

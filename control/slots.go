@@ -68,7 +68,7 @@ const (
 // These are the numbers of slots. An ordinary user is any user except an admin.
 const (
 	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. It equals the number of
-	// connections that the store uses to read. One slot is reserved for ClassOneJob, and one for admins.
+	// database connections for reading. One slot is reserved for ClassOneJob, and one for admins.
 	readSlots = 4
 	// manyJobsSlots is how many of the readSlots the ordinary users together may use for ClassManyJobs. Each of
 	// them may use one.
@@ -150,8 +150,8 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 }
 
 // RunInSlot waits for a slot of class c for the user of ctx, and calls f while it holds the slot. f must be
-// short, for example one read of the store or of at most 256 KiB of output. It may wait only for the disk, and
-// must not call RunInSlot.
+// short, for example one database query or one read of at most 256 KiB of output. f may wait only for the disk,
+// and must not call RunInSlot.
 func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error) error {
 	r := slotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
@@ -161,9 +161,9 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error)
 	return f()
 }
 
-// RunStreamStep calls f like RunInSlot, for one step of a stream. What f sends is written to the client after
-// the slot is released, so a slow client does not occupy a slot. The step waits until the user has fewer than
-// maxUserBytes in progress. Each user has at most one step in progress.
+// RunStreamStep calls f while it holds a slot, like RunInSlot. In f, a stream produces its next pieces. They are
+// written to the client after the slot is released, so a slow client does not occupy a slot. RunStreamStep waits
+// until the user has fewer than maxUserBytes in progress and no other step runs for this user.
 func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {

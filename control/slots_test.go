@@ -290,7 +290,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	})
 }
 
-// Each user has at most one answer in production, so only one answer at a time can exceed maxUserBytes.
+// At most one answer of each user is being built at a time, so a user exceeds maxUserBytes by at most one answer.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()

@@ -19,9 +19,9 @@ type StatsParams struct {
 	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// Grain also requests statistics for each minute, hour or day in the range. The store keeps minutes for 2
-	// days, hours for 60 days and days for 3 years. Without Grain, the statistics are computed from the
-	// shortest periods that the store has for the whole range.
+	// Grain requests separate statistics for each minute, hour or day in the range, in addition to the totals.
+	// The service keeps minutes for 2 days, hours for 60 days and days for 3 years. Without Grain, the totals
+	// are computed from the shortest periods that the service has kept for the whole range.
 	Grain string `json:"by,omitempty" rule:"grain"`
 	// Buckets also requests histograms, for at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
@@ -39,8 +39,8 @@ type Stats struct {
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
 	// Queues holds the statistics of each queue with recorded attempts, sorted by name. It has at most 1,000
-	// entries, and the entry (others) combines the remaining queues. In each period, only 64 queues without
-	// settings have their own entry; (others) contains the rest.
+	// entries, and the entry (others) combines the remaining queues. In each period, attempts are recorded
+	// separately for at most 64 queues without settings; those of further such queues count as (others).
 	Queues []QueueStats `json:"queues"`
 	// Periods holds the statistics of all queues together, for each period with recorded attempts, the oldest
 	// first.
@@ -79,8 +79,8 @@ type AttemptStatistics struct {
 }
 
 // DurationStatistics describes the distribution of a duration, in milliseconds. Half of the durations are at
-// most P50MS, and 95 % at most P95MS. These percentiles may be wrong by a factor of √2. The pointers are nil if
-// nothing was measured.
+// most P50MS, and 95 % at most P95MS. These percentiles may be wrong by a factor of √2. The percentiles and the
+// mean are nil if nothing was measured.
 //
 // Buckets is a histogram. A pair (i, n) means that n durations were at most 2^(i/2) seconds and longer than
 // 2^((i-1)/2) seconds. These are the buckets of a Prometheus native histogram with schema 1.

@@ -35,8 +35,8 @@ type Status struct {
 	Version   string `json:"version"`
 	StartedAt Time   `json:"started_at"`
 	Draining  bool   `json:"draining"`
-	// PausedAt is when all jobs were paused, and PausedBy is the user who paused them. Both are null if they
-	// are not paused.
+	// PausedAt is when a user paused all jobs, and PausedBy is the name of that user. Both are null if no user
+	// has done so, or if the pause has ended.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
 	// Reranking is true while the service recomputes the order of the waiting jobs, after a change of a setting

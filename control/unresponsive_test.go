@@ -49,8 +49,8 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	}
 }
 
-// The call also fails if the service has answered earlier requests on the same connection and then stops
-// answering.
+// A call fails if the service stops answering, even if the service has answered earlier requests on the same
+// connection.
 func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

@@ -42,7 +42,7 @@ type WorkerScale struct {
 	Count int `json:"count" rule:"workers,required"`
 }
 
-// WorkerCount holds the number of workers that is configured after a change.
+// WorkerCount is the response to the methods that change the number of workers. Workers is the new number.
 type WorkerCount struct {
 	Workers int `json:"workers"`
 }

@@ -270,7 +270,7 @@ type previewData struct {
 	preview
 	AcceptedStates string     // names of the states that the action accepts
 	Fields         url.Values // hidden fields of the form
-	BackPath       string     // path of the list
+	BackPath       string     // path of the list of jobs, to which the page links
 }
 
 // actOnMany applies an action to the jobs that a preview has shown. If more jobs match the filter now, it

@@ -14,7 +14,7 @@ import (
 
 // This file groups dead jobs by the cause of death.
 //
-// Jobs with the same command and the same error form a group. If these are more groups than the page shows,
+// Jobs with the same command and the same error form a group. If there are more such groups than the page shows,
 // jobs with the same program and the same error form a group instead. For example, a batch that runs ffmpeg on
 // 400 files may fail 400 times with exit code 1. That is one problem, and the page shows it as one group.
 
@@ -102,7 +102,7 @@ type deadGroup struct {
 }
 
 // deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
-// Commands may be large, so only the first listRows jobs with the cause detailedCause have one.
+// Commands may be large, so only the first listRows jobs with the cause detailedCause keep theirs.
 func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -138,7 +138,7 @@ func groupDead(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
-// groupByCause groups dead jobs whose causes have the same causeKey.
+// groupByCause groups the dead jobs for whose causes the function causeKey returns the same value.
 func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {

@@ -386,8 +386,9 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 	return parts
 }
 
-// sendOutput sends the output lines of a job to the channel lines, in batches. It starts with the last lines
-// printed before, which replace the lines that the browser shows. The browser appends the later batches.
+// sendOutput sends the output lines of a job to the channel lines, in batches. The first batch contains the last
+// lines that the job has already printed; it replaces the lines that the browser shows. The browser appends the
+// later batches.
 func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()

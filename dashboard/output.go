@@ -11,7 +11,7 @@ import (
 )
 
 // outputLines converts the pieces of a job's output to lines for a page. It renders terminal output as text:
-// each line as it looks when the cursor leaves it. While a line is unfinished, it is returned each time it
+// each line as it looks when the cursor leaves it. A line that the job has not finished is returned each time it
 // changes. The zero outputLines is ready for use.
 type outputLines struct {
 	renderer       termtext.Renderer

@@ -23,8 +23,8 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns the templates of each page, by the page's name. They consist of the layout, the main part
-// of the page, and the parts of the main part. The first call parses the files.
+// templates returns the templates of each page, by the page's name. The templates of a page are the layout, the
+// main part of the page, and the parts of the main part. The first call parses the files.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,

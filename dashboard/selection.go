@@ -72,7 +72,7 @@ func (f jobFilter) cliCommand() string {
 	return cli
 }
 
-// tab is a tab above a list of jobs. Its path is that of the list of the jobs in one state.
+// tab is a tab above a list of jobs. It links to the list of the jobs in one state.
 type tab struct {
 	State, Path string
 	Count       int64 // number of jobs; -1 if unknown

@@ -78,8 +78,8 @@ type Server struct {
 // is closed.
 type streamsKey struct{}
 
-// cancelOnClose returns a request that also ends when the page is closed. It is for streams, which would
-// otherwise delay the closing.
+// cancelOnClose returns r with a context that also ends when the page is closed. Handlers of streams use this
+// context, because a stream would otherwise delay the closing.
 func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
@@ -98,8 +98,8 @@ func New(o Options) *Server {
 }
 
 // newLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all
-// ports of the host, and other users' programs may listen on these ports. They do not know the random name. See
-// docs/decisions/0083.
+// ports of the host, and other users' programs may listen on these ports. They cannot lead the browser to the
+// random name, because they do not know it. See docs/decisions/0083.
 func newLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
@@ -407,8 +407,8 @@ var responseHeaders = map[string]string{
 
 // compressResponses compresses responses of more than a kilobyte for browsers that accept it. Compression is
 // unsafe if another site can make the browser send requests and observe the size of responses that contain a
-// secret (the attack BREACH). Such requests get no secret token here, because the session cookie is
-// SameSite=Strict.
+// secret (the attack BREACH). Here, the responses to such requests contain no secret: the browser sends them
+// without the session cookie, which is SameSite=Strict.
 func compressResponses(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	sessionLifetime = 12 * time.Hour
 	maxUserLinks    = 16          // maximum number of unused links of one user; one more replaces the oldest
 	maxUserSessions = 32          // maximum number of sessions of one user; one more replaces the oldest
-	failureWindow   = time.Second // in this time, at most maxFailures invalid links get the normal error
+	failureWindow   = time.Second // after maxFailures invalid links in this time, the error asks the user to wait
 	maxFailures     = 5
 )
 
@@ -31,8 +31,8 @@ type session struct {
 	token     string // secret that the forms of the session must contain
 }
 
-// sessions contains all sign-in links and all sessions. They are lost when the service ends. It stores only
-// hashes of the secrets. The methods are safe for concurrent use.
+// sessions contains all sign-in links and all sessions, in memory only. Of their secrets, it contains only
+// hashes. The methods are safe for concurrent use.
 type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret

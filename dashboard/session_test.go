@@ -54,7 +54,8 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 	})
 }
 
-// At most five invalid secrets per second get the normal error. A valid secret is always accepted.
+// After five invalid secrets in a second, the error for a further one says to try again later. A valid secret is
+// always accepted.
 func TestWrongLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions

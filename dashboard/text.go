@@ -120,8 +120,8 @@ func jobDetailText(j control.Job, now time.Time) string {
 	return escapeInvisible(why + text)
 }
 
-// relevantTimeText returns the one time that a narrow list shows for a job: the first of its end, a due time in
-// the future, its start, and its creation.
+// relevantTimeText returns the one time that a narrow list shows for a job: when the job ended, else when it is
+// due in the future, else when it started, else when it was created.
 func relevantTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
 	if !queue.Millis(due).Time().After(now) {

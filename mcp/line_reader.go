@@ -19,8 +19,8 @@ import (
 
 // lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It
 // replies to an invalid line with an error, as JSON-RPC requires. The library would instead end the session
-// with all its calls. The first message is passed on even if it is invalid: a person has probably typed it, and
-// the library then ends the session. lineReader is not safe for concurrent use.
+// with all its calls. lineReader passes on the first line even if it is invalid: a person has probably typed
+// it, and the library then ends the session. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader

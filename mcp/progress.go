@@ -52,10 +52,9 @@ func (s *toolCall) lastEventSeq(ctx context.Context) *int64 {
 	return &status.LastEventSeq
 }
 
-// followProgress reports the progress of a job in percent until the caller calls stop. stop returns when the
-// last notification has been sent. sinceSeq is the number of an event: earlier progress is not reported. nil
-// means that only progress from now on is reported. followProgress does nothing if the client has requested no
-// progress notifications.
+// followProgress reports the progress of a job in percent until the caller calls stop, which returns when the
+// last notification has been sent. It reports only progress after the event with the number sinceSeq or, if
+// sinceSeq is nil, from now on. It does nothing if the client has requested no progress notifications.
 func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSeq *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}
@@ -65,7 +64,7 @@ func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSe
 	done := make(chan struct{})
 	go func() { // this goroutine ends when ctx ends
 		defer close(done)
-		c := s.connect() // a stream would delay other replies on its connection
+		c := s.connect() // use a separate connection, because the stream of events would delay other replies
 		defer c.Close()
 		p := control.Events{Follow: true, Since: sinceSeq, IDs: control.JobIDs{string(id)}}
 		p.Kinds = control.TextList{string(queue.EventProgress)}

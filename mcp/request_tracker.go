@@ -16,9 +16,9 @@ import (
 const lingerTime = 5 * time.Second
 
 // requestTracker contains the requests of a client that have no reply yet. A client may close its input right
-// after a request. At the end of the input, the library ends the session and all calls. Therefore lineReader
-// reports the end only when all requests have a reply. But calls that wait for jobs delay it for at most twice
-// lingerTime. After that, they get no reply.
+// after a request, and at the end of the input, the library ends all calls. So lineReader reports the end of
+// the input to the library only when all requests have a reply. Calls that wait for jobs delay this by at
+// most twice lingerTime; after that, they get no reply.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc
@@ -88,8 +88,8 @@ func (t *requestTracker) remove(id any) {
 	}
 }
 
-// awaitAnswers waits until all requests are answered or ctx ends. After lingerTime, it makes calls stop waiting
-// for jobs. After twice lingerTime, it returns even if calls that wait for jobs are unanswered.
+// awaitAnswers waits until all requests are answered or ctx ends. After lingerTime, it makes calls stop
+// waiting for jobs. After twice lingerTime, it no longer waits for calls that wait for jobs.
 func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, t.stopWaiting)

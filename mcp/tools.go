@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit results and waits.
+// These constants limit the results and waits of tools, and name some of their parameters.
 const (
 	defaultListLimit   = 20          // default number of jobs in a page
 	maxListLimit       = 200         // maximum number of jobs in a page

@@ -266,8 +266,9 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 	return nil
 }
 
-// appendBucket adds a bucket to the spans of a native histogram, which are ranges of consecutive buckets. The
-// offset of a span is the number of buckets between it and the previous span.
+// appendBucket adds a bucket to the spans of a native histogram. A span is a range of consecutive buckets;
+// its offset is the number of buckets between it and the previous span. Call appendBucket in the order of the
+// buckets.
 func appendBucket(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {

@@ -2,8 +2,8 @@ package output
 
 import "unicode/utf8"
 
-// TrailingPartial returns how many bytes, at most 3, at the end of a text begin a UTF-8 character whose other
-// bytes are missing. It returns 0 if no further bytes could complete a character.
+// TrailingPartial returns how many bytes at the end of a text, at most 3, are the beginning of a UTF-8
+// character whose other bytes are missing. It returns 0 if no further bytes could complete a character.
 func TrailingPartial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -16,9 +16,9 @@ func TrailingPartial(text []byte) int {
 	return 0
 }
 
-// LeadingPartial returns how many bytes, at most 3, at the beginning of a text end a UTF-8 character whose
-// first bytes are missing. It returns 0 if more such bytes follow each other than a character can have, because
-// the text is then not UTF-8.
+// LeadingPartial returns how many bytes at the beginning of a text, at most 3, are the end of a UTF-8
+// character whose first bytes are missing. It returns 0 if the text begins with more such bytes than a
+// character can have, because it is then not UTF-8.
 func LeadingPartial(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
@@ -40,9 +40,9 @@ func Tail(text []byte, maxBytes int) []byte {
 	return text[excess+LeadingPartial(text[excess:]):]
 }
 
-// completeCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text ends
-// between two characters. These are the bytes that the last call has held back, followed by p. If the last
-// character of p is incomplete, its bytes are held back until the rest arrives.
+// completeCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text
+// ends between two characters. These are the bytes that the last call has held back, followed by p. If the
+// last character of p is incomplete, its bytes are held back until the next call.
 func (st *stream) completeCharacters(p []byte) []byte {
 	if len(st.incompleteChar) > 0 {
 		p = append(st.incompleteChar, p...)
@@ -76,8 +76,8 @@ func (l *Log) alignTail(st *stream) {
 	}
 }
 
-// continuationBytes returns how many bytes from pos on belong to a character that begins before pos. The half h
-// has stored them in the piece p. The caller holds mu.
+// continuationBytes returns how many bytes from pos on belong to a character that begins before pos. The
+// bytes at pos are in the piece p of the half h. The caller holds mu.
 func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
 	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {

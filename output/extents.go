@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// extent is a range of a region's bytes in the file, with one checksum (CRC-32C). A write extends the last
-// extent up to extentBytes and then begins a new one.
+// extent is a range of bytes of a region (a ring buffer, see store.go) in the file, with one checksum
+// (CRC-32C). A write extends the last extent up to extentBytes and then begins a new one.
 //
 // A read checks whole extents. So while a byte of an extent is kept, none of its bytes may be overwritten.
 // Therefore the file has space for one extent more than the region's capacity.

@@ -189,9 +189,9 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 // New bytes extend the last piece of their stream if they arrive within joinWithinMillis after it, and if no
 // bytes of the other stream have arrived in between. Otherwise they form a new piece.
 //
-// To limit the number of pieces, these conditions are relaxed when more than half of the possible pieces exist:
-// bytes of the other stream no longer matter, and the allowed time grows with each further piece. When all
-// possible pieces exist, new bytes always extend a piece.
+// To limit the number of pieces, these conditions are relaxed when more than half of maxPieceCount pieces
+// exist: bytes of the other stream no longer matter, and the allowed time grows with each further piece. When
+// maxPieceCount pieces exist, new bytes always extend a piece.
 const (
 	joinWithinMillis = 10
 	maxDoublings     = 8    // maximum number of times that joinWithinMillis is doubled
@@ -298,7 +298,7 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // for each stream, add a gap for bytes at its end that could not be stored
+	for s := range l.streams { // for each stream, report bytes at its end that could not be stored as a gap
 		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.isClosed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
@@ -307,8 +307,9 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 	return chunks, next, l.isClosed, nil
 }
 
-// resolvePosition converts the position of a cursor in one stream to a position that is not negative. It first
-// calls alignTail, so that a reader does not get a part of a character. The caller holds mu.
+// resolvePosition converts a cursor's position in one stream, which may count back from the end, to a
+// position from the beginning. It first calls alignTail, so that a reader does not get a part of a character.
+// The caller holds mu.
 func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	if l.isDiscarded {
 		return max(0, cursorPosition)
@@ -326,7 +327,7 @@ func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	return cursorPosition
 }
 
-// maxBytesAfter returns the number of kept bytes after a cursor, or a larger number. The caller holds mu.
+// maxBytesAfter returns an upper bound for the number of kept bytes after a cursor. The caller holds mu.
 func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -383,8 +384,8 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes that were held back, because they are a part of a character or may begin a
-// secret. Call it when no more bytes follow.
+// flushIncomplete returns the bytes of the stream that were held back, because they are a part of a character
+// or may begin a secret. Call it when no more bytes of the stream follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incompleteChar

@@ -49,7 +49,7 @@ func streamTexts(chunks []output.Chunk) (s [2]string) {
 }
 
 // A log keeps the first bytes of each stream, up to half of the limit, and the last bytes, up to the other
-// half. The gap between them has the exact size, whatever the sizes of the writes are.
+// half. Whatever the sizes of the writes are, the gap between them has the size of the missing bytes.
 func TestHeadAndTailAreKept(t *testing.T) {
 	for _, c := range []struct {
 		limit int64

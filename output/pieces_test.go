@@ -58,9 +58,9 @@ func TestPieceCostIsConstant(t *testing.T) {
 	}
 }
 
-// Until half of the possible pieces exist, each append creates a piece. After that, bytes that arrive within a
-// certain time extend the piece before them, and this time grows with the number of pieces. When all possible
-// pieces exist, new bytes always extend a piece.
+// Until half of the maximum number of pieces exist, each append creates a piece. After that, bytes that
+// arrive within a certain time extend the piece before them, and this time grows with the number of pieces.
+// At the maximum, new bytes always extend a piece.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
@@ -103,8 +103,8 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	}
 }
 
-// The number of pieces stays limited even if there are many gaps. When all possible pieces exist, bytes after a
-// gap are counted in the gap until older pieces are dropped.
+// The number of pieces stays limited even if there are many gaps. At the maximum, bytes that follow a gap are
+// not kept but counted in the gap, until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {

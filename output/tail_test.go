@@ -108,8 +108,8 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 	})
 }
 
-// DecodeTail reads about as many bytes as it passes on, whatever the size of the file is and wherever a stream
-// ends in it.
+// DecodeTail reads about as many bytes as it passes on, whatever the size of the file is, and even if one of
+// the streams ends early in the file.
 func TestTailReadsLittle(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {

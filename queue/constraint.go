@@ -140,8 +140,8 @@ func checkLabelName(name string) error {
 // kind.
 func ConstraintOf(field string) *Constraint { return constraints()[field] }
 
-// constraints returns the constraints of job fields, by the name of the field. They are built at the first use,
-// because building them would slow down programs that only send jobs.
+// constraints returns the constraints of job fields, by the name of the field. They are built at the first
+// use, because programs that only send jobs do not need them and would be slower.
 var constraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
 		return &Constraint{Range: &Range{Min: low, Max: high}, MessageSuffix: note}

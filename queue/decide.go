@@ -67,7 +67,8 @@ type Backoff struct {
 	Jitter   *float64        `json:"jitter,omitempty"`
 }
 
-// RetryPolicy holds the backoff settings of the service. It reads them again for each failed attempt.
+// RetryPolicy holds the backoff settings of the service. The service reads them again for each failed
+// attempt.
 type RetryPolicy struct {
 	Base       float64 // seconds, greater than 0
 	Strategy   BackoffStrategy
@@ -106,8 +107,8 @@ type Decision struct {
 // death of a runner while it ran only this job. Job.RunnerCrashes counts them.
 const PoisonCrashCount = 3
 
-// Decide returns the decision for an attempt of job j with outcome o. j is the job in the state at its claim.
-// No other code decides how a job continues after an attempt.
+// Decide returns the decision for an attempt of job j with outcome o. j is the job as it was when the attempt
+// was claimed. No other code decides how a job continues after an attempt.
 func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := decideWithoutNote(j, o, p)
 	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
@@ -120,7 +121,7 @@ func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 // decideWithoutNote is like Decide, but does not add a note about the memory limit to the error.
 func decideWithoutNote(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := Decision{Error: o.Error, RecordsAttempt: true}
-	switch o.EndCause { // after these causes the job may or may not kill its runner, so keep NeedsIsolation
+	switch o.EndCause { // these causes do not show whether the job kills its runner, so keep NeedsIsolation
 	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
 		EndAccountChanged:
 		d.NeedsIsolation = j.NeedsIsolation
@@ -192,7 +193,7 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p RetryPolicy) Decision {
 }
 
 // afterShortage completes the decision for an attempt that could not start because the machine lacked
-// resources.
+// resources. After MaxShortages of these attempts in a row, the next one counts as a failure.
 func (d Decision) afterShortage(j *Job, p RetryPolicy) Decision {
 	d.Reason = ReasonShortage
 	if j.Shortages >= MaxShortages {
@@ -244,7 +245,7 @@ func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	return d
 }
 
-// causeOfLoss says why the end of an attempt is unknown: its machine went down or its runner died.
+// causeOfLoss says why the end of an attempt is unknown: the machine went down, or the runner died.
 func (o *Outcome) causeOfLoss() (Reason, string) {
 	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
 		return ReasonInterrupted, "the machine went down"

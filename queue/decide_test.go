@@ -33,8 +33,7 @@ func withNoRetryCodes(codes ...int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NoRetryCodes = codes }
 }
 
-// withCrashes sets the state of a job during whose attempts n runners have died. It was the only job of each
-// runner.
+// withCrashes makes a job one that was the only job of n runners when they died.
 func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }

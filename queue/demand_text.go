@@ -165,7 +165,7 @@ func (e DependencyCondition) String() string {
 	return conditionNames[min(int(e), len(conditionNames)-1)]
 }
 
-// dependencyFailureNames contains the names of the values of OnDependencyFailure, as users write them.
+// dependencyFailureNames contains the names that users write for the values of OnDependencyFailure.
 var dependencyFailureNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold",
 	DependencyFailureRun: "run"}
 
@@ -206,8 +206,8 @@ func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 		""))))
 }
 
-// FormatUnits appends the units of one resource to text, which may contain other resources. For example, it
-// appends "gpu=0,2", after a space if text is not empty.
+// FormatUnits appends the numbers of the units of one resource to text, which may contain other resources.
+// For example, it appends "gpu=0,2", after a space if text is not empty.
 func FormatUnits(text, name string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {

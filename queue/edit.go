@@ -103,8 +103,8 @@ var excludedFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
-// clearExcludedFields clears the fields that cannot be set together with the named field, except those for
-// which isGiven returns true.
+// clearExcludedFields clears the fields that cannot be set together with the field called name. It keeps
+// fields for which isGiven returns true.
 func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) {
 	for _, other := range excludedFields[name] {
 		if !isGiven(other) {
@@ -113,8 +113,8 @@ func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) 
 	}
 }
 
-// Override copies the fields that flags sets to s, and adds the entries of maps. If a copied field cannot be
-// combined with a field of s, the latter is cleared.
+// Override copies the fields that flags sets to s, and adds the entries of maps. It clears each field of s
+// that cannot be combined with a copied field.
 func (s *Spec) Override(flags *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].memberOf(flags).IsNil() }
 	for _, f := range fields() {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// textFormats returns the text formats of all job fields and of two parameters of methods, by the place of
-// their use.
+// textFormats returns the text formats of all job fields, and those of patterns and signals. The keys say
+// where each format is used.
 func textFormats() map[string]*TextFormat {
 	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)

@@ -60,7 +60,8 @@ func piecesOf(pattern string) (pieces []piece, ok bool) {
 	return pieces, true
 }
 
-// matches reports whether the pieces match the whole text. It tracks all positions that the pieces can reach.
+// matches reports whether the pieces match the whole text. After each piece, it knows all positions in the
+// text at which the pieces up to this one can end.
 func matches(pieces []piece, text []rune) bool {
 	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
 	reach[0] = true

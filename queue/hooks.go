@@ -30,8 +30,8 @@ const (
 	MaxWaitingHookJobs = 10_000
 )
 
-// HookEventsOf returns the events that occur when a job enters a state. The state Failed counts as an event, so
-// pass it only after an attempt has ended.
+// HookEventsOf returns the events that occur when a job enters a state. For Failed, this is always
+// HookFailed, so pass Failed only after an attempt has ended.
 func HookEventsOf(s State) HookEvents {
 	switch s {
 	case Completed:

@@ -152,8 +152,8 @@ type Job struct {
 	// Shortages counts how many times in a row the job could not start because the machine lacked resources. An
 	// attempt, and putting the job in the queue, set it to 0.
 	Shortages      int
-	NeedsIsolation bool   // the next attempt gets a runner without other jobs, since a runner died
-	RunnerCrashes  int    // runners that died while running only this job, since it was last put in the queue
+	NeedsIsolation bool   // the next attempt gets a runner without other jobs, because a runner died
+	RunnerCrashes  int    // runners that died while running only this job, since the job was last put in the queue
 	Fence          int64  // number of the job's newest lease; each claim raises it
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none

@@ -184,16 +184,15 @@ func FieldNames() (names []string) {
 // a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther, which returns
-// false for a member that it does not know. Such members are rejected. So are all members that are not fields
-// if handleOther is nil. CheckJSON must have accepted data.
+// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther. It rejects
+// such a member if handleOther returns false or is nil. CheckJSON must have accepted data.
 func (s *Spec) Decode(data []byte, handleOther func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	return s.setMembers(data, handleOther, (*Field).setJSON)
 }
 
 // setMembers calls setField for each member of a JSON object that is a field and not null. It passes other
-// members to handleOther, see Decode.
+// members to handleOther (see Decode).
 func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.RawMessage) (bool, error),
 	setField func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var problems errorList

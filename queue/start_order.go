@@ -52,7 +52,7 @@ func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int6
 }
 
 // AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of
-// jobs that were ever enqueued. See Rank for the other parameters.
+// jobs that were ever enqueued. The other parameters are those of Rank.
 func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || agingSince == 0:
@@ -63,9 +63,9 @@ func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs i
 	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound for the effective priority, which is the priority plus the points
-// gained by waiting. The bound holds for all jobs with the given rank or a higher one. enqueuedJobs is the
-// number of jobs that were ever enqueued. Scheduling must not be ByArrival.
+// EffectivePriority returns an upper bound for the effective priority (the priority plus the points gained by
+// waiting) of all jobs with the given rank or a higher one. enqueuedJobs is the number of jobs that were ever
+// enqueued. Scheduling must not be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

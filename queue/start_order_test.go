@@ -39,8 +39,8 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	}
 }
 
-// At any time when two jobs are runnable, their ranks, which do not change, order them like their effective
-// priorities, which grow. This holds for both kinds of ageing.
+// At any time when two jobs are runnable, the order of their ranks is the order of their effective
+// priorities. Ranks never change, although effective priorities grow. This holds for both kinds of ageing.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]queue.Order{orderByTime, orderByEnqueues}).Draw(t, "order")

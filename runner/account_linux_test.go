@@ -59,9 +59,9 @@ func (b startedProcess) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// createAccountRunner creates the directory of a runner that has switched to uid 1, and holds its lock, as if
-// it were alive. The running table in the directory names runnerProcess as the runner, and the processes jobs
-// as its jobs.
+// createAccountRunner creates the directory of a runner that has switched to uid 1, and locks it as a living
+// runner would. The running table (the file that lists running attempts) names runnerProcess as the runner,
+// and the processes jobs as its jobs.
 func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
 	jobs ...startedProcess) (dir string) {
 	t.Helper()

@@ -81,8 +81,8 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	return c, nil
 }
 
-// listAttempts lists the attempts, running or ended, that a living runner knows. It does not end the connection
-// between the runner and its service.
+// listAttempts lists the attempts, running or ended, that a living runner knows. It connects with NoEpoch, so
+// the runner also keeps its connection to the service.
 func listAttempts(dir string) (leases []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {

@@ -54,8 +54,8 @@ func TestEndingRunnerRejectsServices(t *testing.T) {
 	}
 }
 
-// A runner may be ending by itself while EndAllRunners ends all. EndAllRunners then counts the runner and
-// returns no error, even if the runner's files no longer contain its pid.
+// A runner may be ending by itself when EndAllRunners asks all runners to end. EndAllRunners then counts the
+// runner and returns no error, even if the runner's files no longer contain its pid.
 func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")

@@ -18,11 +18,11 @@ func CookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndTrees ends the processes of attempts whose runner is dead: the attempts that the files in the runner's
-// directory name, and leasedAttempts. It ends nothing if the machine has rebooted since the runner started,
-// because the pids may belong to other processes. It ends nothing if the directory is a copy, because the
-// original runner may be alive. If the runner has switched to an account, EndTrees ends only processes of
-// that account. The fields RequestID and Error of the reply stay empty. See docs/decisions/0031.
+// EndTrees ends the processes of attempts whose runner is dead: those in leasedAttempts, and those that the
+// files in the runner's directory name. If the machine has rebooted since the runner started, it ends
+// nothing, because the pids may belong to other processes. If the directory is a copy, it also ends nothing,
+// because the original runner may be alive. If the runner has switched to an account, EndTrees ends only
+// processes of that account. The fields RequestID and Error of the reply stay empty. See docs/decisions/0031.
 func EndTrees(dir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts

@@ -10,10 +10,10 @@ import (
 )
 
 // StartedAttempts reports which attempts a living runner has started. It reads only files in the runner's
-// directory, so it also works while the runner is unresponsive: the table of running attempts, and the
-// journal with the results of ended ones. hasProcess contains each attempt in the table and, of the given
-// leases, each one in the journal. Its value is false if the table names no process yet: the runner may or
-// may not have started the attempt. ok is false if the files cannot be read or are damaged.
+// directory (the table of running attempts, and the journal of results), so it also works while the runner is
+// unresponsive. hasProcess contains the attempts in the table, and those of the given leases that are in the
+// journal. The value false means that the table names no process yet, so the runner may or may not have
+// started the attempt. ok is false if the files cannot be read or are damaged.
 func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the

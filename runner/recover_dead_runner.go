@@ -33,10 +33,10 @@ type RecoveryResult struct {
 
 // Recover ends the remaining processes of a dead runner's attempts, and returns what the runner's files say
 // about the attempts. dir is the runner's directory, or "" if it is gone. leasedAttempts lists the attempts
-// that this runner may have received and whose results are not stored yet; Recover returns only their
-// results. sentAttempts lists the attempts that only this runner can have received. Their processes are found
-// even if dir is damaged or gone. livingRunner is a runner with the rights to kill the processes; nil means
-// that this process kills them.
+// that this runner may have received and whose results are not stored yet; Recover returns no other results.
+// sentAttempts lists attempts that this runner may have received, but that no other runner can have received.
+// Recover finds their processes even if dir is damaged or gone. livingRunner is a runner with the rights to
+// kill the processes; nil means that this process kills them.
 func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wire.Attempt,
 	livingRunner *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunner(dir, leasedAttempts)

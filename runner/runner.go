@@ -37,13 +37,14 @@ func OutputSize(rootDir, ref string, limit int64) int64 {
 // maxFramingBytes bounds the part of an output file that does not grow with the output.
 const maxFramingBytes = 1 << 20
 
-// IsolatedSuffix is the end of the directory name of a runner that runs one isolated job only.
+// IsolatedSuffix is the end of the directory name of a runner that runs one isolated job only: a job that may
+// have killed its previous runner.
 const IsolatedSuffix = ".alone"
 
 // IsIsolated reports whether the runner that uses a directory runs one isolated job only.
 func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
-// WorkerName returns the name of the worker that uses a slot of the runner in dir.
+// WorkerName returns the name of the worker with the number slot of the runner in dir.
 func WorkerName(dir string, slot int64) string {
 	if IsIsolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
@@ -52,7 +53,7 @@ func WorkerName(dir string, slot int64) string {
 	return SlotName(slot)
 }
 
-// SlotName returns the name of the worker in a slot, for example "w3" for slot 3.
+// SlotName returns the name of the worker with the number slot, for example "w3" for 3.
 func SlotName(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the file with the output of the attempt with this lease.

@@ -18,9 +18,9 @@ import (
 )
 
 // spawn starts a runner that outlives this process, with a console but without a window. It waits until the
-// runner accepts connections, and returns the name of the runner's directory. The runner runs a copy of the
-// program: Windows cannot replace a running program, and the program must be replaceable while jobs run.
-// Normally, the copy was installed next to the program. If it is missing, spawn makes a copy in the runners'
+// runner accepts connections, and returns the name of the runner's directory. Windows cannot replace a
+// running program, and an update must be possible while jobs run. So the runner runs a copy of the program,
+// which normally was installed next to the program. If this copy is missing, spawn makes one in the runners'
 // directory, where a policy of the machine may forbid programs to run. See docs/decisions/0089.
 func (l Location) spawn(isolated bool) (dirName string, err error) {
 	return l.spawnWith((*exec.Cmd).Start, isolated)

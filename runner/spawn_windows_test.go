@@ -85,8 +85,8 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	}
 }
 
-// If its service is in a job object, a runner leaves this job object if it may, and then survives the end of
-// the job object. Otherwise the runner starts inside the job object.
+// If a service is in a job object, its runner leaves the job object if this is allowed, and then survives the
+// end of the job object. Otherwise the runner starts inside the job object.
 func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		job, err := windows.CreateJobObject(nil, nil)

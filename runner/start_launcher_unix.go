@@ -31,7 +31,7 @@ func StartLauncher(argv []string, dir, policyFile string, uid, gid int, log *os.
 		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + cmd.ProcessState.String() + ")"}
 	})
 	if err != nil {
-		lifeline.Close() // closing the pipe ends the launcher if it is running
+		lifeline.Close() // if the launcher is already running, closing the pipe ends it
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, LauncherSocketName), PID: cmd.Process.Pid, Exit: exited}, nil

@@ -33,7 +33,8 @@ const (
 type CronLine struct {
 	interval time.Duration // interval of @every; 0 for other lines
 	isReboot bool          // the line is @reboot
-	// fields finds matching wall-clock times. The cron library gets them as if they were times in UTC.
+	// fields finds wall-clock times that match the line. They are passed to the cron library as times in UTC, so
+	// that the library applies no time zone.
 	fields          *cron.SpecSchedule
 	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
 }
@@ -147,7 +148,7 @@ func parseFields(words []string) (CronLine, error) {
 		return CronLine{}, queue.Invalid("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
-	// crontab(5): if one of the day fields begins with *, a day must match both.
+	// As in crontab(5), a day must match both day fields if one of them begins with *.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
 	l := CronLine{fields: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -251,8 +252,8 @@ func (l *CronLine) nextFixed(afterTime time.Time) time.Time {
 }
 
 // NewestOccurrences returns the n newest occurrences after afterTime and until lastTime, oldest first. Next
-// describes the other parameters. The range may contain many more occurrences, but NewestOccurrences computes
-// at most a small multiple of n, or those of one day.
+// describes the other parameters. NewestOccurrences searches a short period before lastTime first, then
+// longer ones, so it is fast even if many more occurrences exist.
 func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
 	n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {

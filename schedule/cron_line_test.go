@@ -38,9 +38,9 @@ func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
 }
 
 // When the clocks change, a line with fixed hours still has one occurrence per day. If the clock skips the
-// time of the line, the occurrence is at the end of the skipped period. If the clock shows it twice, the
-// occurrence is at the first of both. Other lines have an occurrence whenever the clock shows a matching
-// time. Both changes of a year are tested in four zones.
+// time of the line, the occurrence is at the end of the skipped period. If the clock shows the time twice,
+// the occurrence is at the first of the two. Other lines have an occurrence whenever the clock shows a
+// matching time. The test covers both clock changes of a year in four zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
@@ -259,8 +259,8 @@ func TestNewestOccurrences(t *testing.T) {
 	}
 }
 
-// In each zone, each call of Next in a year returns a later occurrence than the call before. Next also finds
-// an occurrence from one millisecond before it.
+// In each zone, Next always returns a later time than its argument. Called with one millisecond before an
+// occurrence, it returns that occurrence.
 func TestOccurrencesRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",
 		"Africa/Casablanca", "Pacific/Apia"} {

@@ -34,9 +34,9 @@ func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "r
 // EndRunnersTimeout limits how long EndRunners waits for the runners in one directory to end.
 func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
-// EndRunners ends the runners of a queue whose service is not running, and returns their number. As at a
-// system shutdown, their jobs get SIGTERM and, after the grace period, SIGKILL. The results are kept for the
-// next service. rootRunners is the directory of the runners that run as root; "" means the one that
+// EndRunners ends the runners of a queue whose service is not running, and returns their number. Their jobs
+// get SIGTERM and, after the grace period, SIGKILL, as when the system shuts down. The results are kept for
+// the next service. rootRunners is the directory of the runners that run as root; "" means the one that
 // rootRunnersDir returns.
 func EndRunners(p config.Paths, rootRunners string) (endedCount int, err error) {
 	lock, err := lockDir(p.StateDir)

@@ -9,9 +9,9 @@ import (
 )
 
 // retryWhileFull repeats action while the disk is full. It returns when action succeeds, when it fails for
-// another reason, or when ctx ends. The store reports a full disk if it finds no free space after a failure.
-// If another program has freed space by then, the error seems to have another reason. So after a full disk,
-// retryWhileFull repeats action once even after another error.
+// another reason, or when ctx ends. After a failure, the store checks the free space. If another program has
+// just freed some, the error does not mention the full disk. So after a full disk, retryWhileFull also
+// repeats action once after another error.
 func (st *startup) retryWhileFull(ctx context.Context, action func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := action()

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A start that fails because the disk is full is repeated until there is space. The log contains one line
-// about it. Another error ends the start. But after a full disk, the first other error may have the same
-// cause, and the start is repeated once.
+// A start that fails because the disk is full is repeated until there is space, and the log contains one line
+// about it. Any other error ends the start. But the first other error after a full disk may have been caused
+// by the full disk, so the start is then repeated once.
 func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")

@@ -26,8 +26,9 @@ var (
 	moveQueue             = move.Move
 )
 
-// storeLocation says where an engine keeps a queue. storeMember identifies the node that moves it.
-// MigrateResult describes a finished move of a queue from the store Source to the store Target.
+// storeLocation says where an engine keeps a queue. storeMember identifies the node whose state directory is
+// used for a move. MigrateResult describes a finished move of a queue from the store Source to the store
+// Target.
 type (
 	storeLocation = move.Location
 	storeMember   = move.Member

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service is not running from one store to another, and reports both stores.
+// Migrate moves a queue whose service is not running from one store to another. The result names both stores.
 // Running jobs continue, and the next service takes them over. sourceStore and targetStore have the format of
 // the setting "store"; "" means the store in the settings. Migrate reports its progress by calling
 // reportTable with the name of a table and the number of rows that it has copied.

@@ -122,7 +122,7 @@ func (w *runningService) startWithRetries(retries int) {
 			w.startWithRetries(retries - 1)
 			return
 		}
-		w.runResult <- nil // w.end() receives this value
+		w.runResult <- nil // for shutDown, which waits for a value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -427,7 +427,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.RemovalCount) error { return nil })
-		// One job may remain, because it ended in the current millisecond and is not older than the limit.
+		// One job may remain: it may have ended in the current millisecond, and so is not older than the age limit.
 		if err != nil || got.Count < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}

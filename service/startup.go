@@ -40,7 +40,7 @@ type startup struct {
 	// launcher is the process that starts runners as root. Its PID is zero if this service has started no
 	// launcher, which it can do only while it is root.
 	launcher          runner.Launcher
-	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
+	boundSocket       *socket.Listener // the control socket, if it was opened while the process was root
 	socket            *socket.Listener // the control socket; nil until it is open
 	isSocketInherited bool             // another process created the socket, so the settings do not control its mode
 	webListeners      []net.Listener   // listeners for the web page that the system passed to the service

@@ -145,10 +145,10 @@ func (s *Service) writeStoreFile(database string) error {
 	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
 }
 
-// recordOlderOutputs records that the output files in this directory are older than the queue. This is the
-// case if a new queue starts after the database of an earlier queue was moved away. To record it,
-// recordOlderOutputs writes the store file again: files older than the store file do not belong to this
-// queue. It does nothing if the queue is not new, that is, if jobs were ever enqueued.
+// recordOlderOutputs makes this service ignore output files that are older than the queue. Such files exist
+// if a new queue starts after the database of an earlier queue was moved away. recordOlderOutputs writes the
+// store file again, because files older than the store file do not belong to this queue. If jobs were ever
+// enqueued, the queue is not new, and recordOlderOutputs does nothing.
 func (s *Service) recordOlderOutputs(database string) error {
 	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil
@@ -161,9 +161,9 @@ func (s *Service) recordOlderOutputs(database string) error {
 	return nil
 }
 
-// endOrphanProcesses ends processes of jobs whose runners have died. The service calls it before it opens the
-// store and after a failed start: if the store is unavailable for long, other nodes may start the same jobs
-// again while these processes still run.
+// endOrphanProcesses ends processes of jobs whose runners have died. While the store is unavailable, other
+// nodes may take over these jobs and start them again. So the service calls endOrphanProcesses before it
+// opens the store, and after a failed start.
 func (st *startup) endOrphanProcesses() {
 	settings := st.settings.Current()
 	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {

@@ -46,9 +46,9 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 }
 
 // drainAndStop lets running jobs finish and ends the runners. If the user's session ends before or during
-// this, jobs are stopped and returned to the queue immediately. If the database fails, drainAndStop returns
-// early. While the store accepts writes, drainAndStop asks the service manager for more time, because the
-// manager may kill a service that seems to hang.
+// this, it stops the jobs immediately and returns them to the queue. If the database fails, it returns early.
+// While the store accepts writes, it asks the service manager for more time, because the manager may kill a
+// service that seems to hang.
 func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopCtx),
 		session.Done(stopCtx)

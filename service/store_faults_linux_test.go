@@ -46,8 +46,8 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	return w, faultStore
 }
 
-// If a user cancels or removes all running jobs, a job that ends after its selection and before the change is
-// left out.
+// If a user cancels or removes all running jobs, a job that ends between its selection and the change is not
+// changed. The request causes no error.
 func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.TextList{queue.Processing.String()}}

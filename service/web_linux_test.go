@@ -12,8 +12,8 @@ import (
 )
 
 // Browsers that show the same page hold no connection between two updates, and each update is rendered only
-// once for all of them. Therefore idle browsers do not make the service raise GOMAXPROCS, with which jobs
-// would be processed 5 % more slowly.
+// once for all of them. So idle browsers do not make the service raise GOMAXPROCS, which would slow down the
+// processing of jobs by 5 %.
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

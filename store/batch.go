@@ -15,9 +15,9 @@ type Batches interface {
 	// StageBatch stores one frame of the batch named Request.Batch. Claims, lists and counts ignore the
 	// staged jobs, but no other job can get their ids. MaxPendingPerUser is the only limit that counts them.
 	//
-	// To commit the batch, the client calls Enqueue with the same Request.Batch; drafts in that request are
-	// the last frame. If the jobs do not fit in MaxPending, the commit is rejected. The batch then stays
-	// staged, and the client can repeat the commit.
+	// To commit the batch, the client calls Enqueue with the same Request.Batch; the jobs in that request are
+	// the last frame. If the jobs do not fit in MaxPending, the commit is rejected. The batch then stays staged,
+	// and the client can repeat the commit.
 	//
 	// A batch is discarded if no frame comes within StagingTimeout, or if it is not committed when the store
 	// is closed. StageBatch then returns ErrBatchDiscarded for further frames of the batch.
@@ -42,7 +42,8 @@ const (
 	DiscardedNameRetention = 24 * time.Hour
 )
 
-// BatchAuditVerb is the verb of audit events about staged batches.
+// BatchAuditVerb is the verb of audit events about staged batches, that is, batches that are not committed
+// yet.
 const BatchAuditVerb = "enqueue.batch"
 
 // BatchAuditTarget returns the target of an audit event about a staged batch: the batch's name, what happened to

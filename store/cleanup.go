@@ -16,10 +16,10 @@ type Cleanup interface {
 	// OwnRetentionQueues lists, by name, the queues that have jobs that ended while the queue had its own
 	// retention settings. It does not read the jobs.
 	OwnRetentionQueues(ctx context.Context) ([]OwnRetentionQueue, error)
-	// TrimJobs removes jobs in RetentionStates until at most maxJobs of them are left, beginning with those
-	// that ended first. One call removes at most limit jobs. If queue is a name, TrimJobs considers only jobs
-	// that ended while that queue had its own retention settings. If queue is "", it considers the jobs of
-	// all queues that ended while their queue had none. more is true if there are more jobs to remove.
+	// TrimJobs removes jobs in RetentionStates until at most maxJobs of them are left, beginning with those that
+	// ended first. If queue is a name, it counts and removes only jobs that ended while that queue had its own
+	// retention settings. If queue is "", it counts and removes the jobs of all queues that ended while their
+	// queue had none. One call removes at most limit jobs. more is true if there are more jobs to remove.
 	TrimJobs(ctx context.Context, queue string, maxJobs int64, limit int) (more bool, err error)
 	// TrimEvents deletes the events before beforeTime, and the oldest of the other events until at most
 	// maxEvents are left. One call deletes a limited number. more is true if there are more events to delete.
@@ -48,6 +48,6 @@ type EndedFilter struct {
 // OwnRetentionQueue is a queue with jobs that ended while it had its own retention.
 type OwnRetentionQueue struct {
 	Name        string
-	Jobs        int64 // number of these jobs that are in one of RetentionStates
-	OutputBytes int64 // bytes of the outputs of these jobs
+	Jobs        int64 // number of such jobs in one of RetentionStates
+	OutputBytes int64 // size of the outputs of such jobs, in bytes
 }

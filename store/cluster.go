@@ -45,7 +45,7 @@ type Cluster interface {
 // Membership is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim jobs.
 type Membership struct {
 	Drained    bool
-	HasOrphans bool // another node's lease has ended, so its jobs can be taken over
+	HasOrphans bool // another node's lease has ended, so that node's jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
@@ -60,7 +60,7 @@ type LostLease struct {
 // NodeState is the current state of a node: one service of several that share the queue.
 type NodeState struct {
 	Node
-	IsSelf        bool // this is the node whose store returned the list
+	IsSelf        bool // this entry describes the node whose store returned the list
 	LeaseValid    bool // the node's lease is valid
 	Stopped       bool // the node's service was stopped and has given up the node lease
 	Drained       bool
@@ -82,8 +82,8 @@ type Load struct {
 // MaxLoadQueues is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
 const MaxLoadQueues = 32
 
-// MaxTakenOverLeases limits the leases that one call of TakeOver transfers.
+// MaxTakenOverLeases is the maximum number of leases that one call of TakeOver transfers.
 const MaxTakenOverLeases = 500
 
-// MaxNodesPage limits the nodes that one call of Nodes returns.
+// MaxNodesPage is the maximum number of nodes that one call of Nodes returns.
 const MaxNodesPage = 250

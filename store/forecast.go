@@ -10,22 +10,22 @@ import (
 // Forecast predicts which jobs start next, and shows what keeps other jobs from starting. Its methods change
 // nothing.
 type Forecast interface {
-	// WaitReasons returns, by seq, what keeps jobs from starting: gates without room, and paused queues. It
-	// ignores whether a worker is free. For a job that is not due, only a paused queue is a reason. A job has
-	// no entry if it is leased, if it is neither pending nor failed, if the next claim may take it, or if it
-	// does not exist.
+	// WaitReasons returns, by seq, what keeps jobs from starting: locks or other limits without room, and
+	// paused queues. It ignores whether a worker is free. For a job that is not due, only a paused queue is a
+	// reason. A job has no entry if it is leased, if it is neither pending nor failed, if the next claim may
+	// take it, or if it does not exist.
 	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
 	// Simulate returns up to n jobs that claims would take next if n workers were free now.
 	Simulate(ctx context.Context, n int) (Simulation, error)
 	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits for
 	// a retry, and is not leased. Its cost does not depend on the number of jobs: it reads one job in each
-	// queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with demands. If it
-	// reaches one of these limits, it returns an upper bound. It also reads each leased job that is not known
-	// to have started.
+	// queue where the user has waiting jobs, and one for each group of jobs that need the same locks or other
+	// limits. It reads at most 1,000 queues and 1,000 such groups. If it reaches one of these limits, it
+	// returns an upper bound. It also reads each leased job that is not known to have started.
 	BestWaitingPriority(ctx context.Context, uid int) (WaitingPriority, error)
 }
 
-// WaitReason is the reason why a job cannot start: its queue, or a gate without room.
+// WaitReason is the reason why a job cannot start: its queue, or a gate (a lock or other limit) without room.
 type WaitReason struct {
 	GateKind    queue.GateKind // kind of the gate; 0 means that the reason is the queue
 	Key         string         // key of the gate, or name of the queue
@@ -43,7 +43,7 @@ type WaitReason struct {
 // waiting.
 type WaitingPriority struct {
 	Priority int64 // the priority, at most MaxWaitingPriority
-	Found    bool  // false if the user has no such job
+	Found    bool  // false if no waiting job of the user was found
 	// IsUpperBound reports that the search stopped at its limit. Then no job exceeds Priority, but perhaps no
 	// job reaches it.
 	IsUpperBound bool

@@ -16,10 +16,10 @@ type Submission struct {
 type Inbox interface {
 	// SetRoles sets the PostgreSQL roles whose submissions this service accepts.
 	SetRoles(ctx context.Context, roles []string) error
-	// Submissions lists the submissions that were not rejected: those of the roles passed to SetRoles, and
-	// those of roles that no service has passed to SetRoles. For each role it lists the oldest submissions,
-	// up to limitOfRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To enqueue a
-	// submission, set Request.Submission to its number.
+	// Submissions lists submissions that were not rejected. It lists those of the roles passed to SetRoles,
+	// and those of roles that no service has passed to SetRoles. For each role it lists the oldest
+	// submissions, up to limitOfRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To
+	// enqueue a submission, set Request.Submission to its number.
 	Submissions(ctx context.Context, limitOfRole func(role string) int) ([]Submission, error)
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. For each
 	// role, only the newest MaxRejectedSubmissions rejected submissions are kept.

@@ -33,8 +33,8 @@ type QueueRule struct {
 	PauseReason string       `json:"reason,omitempty"`
 	PausedUntil queue.Millis `json:"until,omitempty"`
 	Retention   Retention    `json:"keep,omitzero"`
-	// RunningJobsPaused reports that the running jobs of the queue were paused with the queue. The store only
-	// keeps it.
+	// RunningJobsPaused reports that the running jobs of the queue were paused with the queue. The store
+	// keeps this value, but does not use it.
 	RunningJobsPaused bool `json:"frozen,omitempty"`
 }
 

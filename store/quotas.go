@@ -78,8 +78,8 @@ const MaxKeptInputBytes = 1 << 10
 
 // Limits of how many outputs and inputs one transaction removes to make room for attempts and hooks.
 const (
-	// MaxRemovedTotal is the limit for all attempts and hooks of a transaction together. When they have used
-	// it up, each further one may still use MaxRemovedEach.
+	// MaxRemovedTotal is the limit for all attempts and hooks of a transaction together. When this limit is
+	// used up, up to MaxRemovedEach may still be removed for each further attempt or hook.
 	MaxRemovedTotal = 500
 	MaxRemovedEach  = 10
 )

@@ -14,6 +14,7 @@ type Ranking interface {
 	// Rerank has changed them.
 	SetOrder(ctx context.Context, o queue.Order) error
 	// Rerank computes the ranks of a limited number of waiting jobs from the current settings, and reports
-	// whether another call must continue. It continues even after the store was closed and opened again.
+	// whether another call must continue. If the store is closed before all jobs have new ranks, calls
+	// continue after it is opened again.
 	Rerank(ctx context.Context) (more bool, err error)
 }

@@ -62,7 +62,7 @@ const (
 )
 
 // Page is a part of a list. Next is the value of Filter.BeforeSeq for the next page, or 0 if this page is the
-// last. Other pages may have few jobs or none.
+// last. A page that is not the last may also have few jobs or none.
 type Page struct {
 	Jobs []queue.Job
 	Next int64

@@ -11,7 +11,7 @@ type Timers interface {
 	// than IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until
 	// the next change is due, at most an hour; 0 means that more changes are due now.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// PromoteHints returns a channel that receives a value when a change is due earlier than the last
-	// Promote call has returned.
+	// PromoteHints returns a channel that receives a value when a change is due earlier than the last call of
+	// Promote has said.
 	PromoteHints() <-chan struct{}
 }

@@ -92,7 +92,7 @@ func (m *model) handleAnswerKey(k keyPress) []effect {
 	case q.kind == askConfirmation && k.name == "y":
 		m.question = nil
 		return m.startAct(q.act)
-	case q.kind == askConfirmation: // no other key answers a confirmation
+	case q.kind == askConfirmation: // ignore all other keys: none of them answers a confirmation
 	case k.name == "enter":
 		m.question = nil
 		if q.kind == askSearch {

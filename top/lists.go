@@ -77,7 +77,7 @@ type table struct {
 // unknownCount is the value of table.hiddenRows if there are more rows but the service does not say how many.
 const unknownCount = -1
 
-// countOf returns the number of jobs in a list. It counts jobs that were not fetched, too.
+// countOf returns the number of jobs in a list, including jobs that were not fetched from the service.
 func (m *model) countOf(id listID) (n int64) {
 	for _, s := range listings()[id].states {
 		n += m.snapshot.screen.Status.Jobs[s.String()]

@@ -20,11 +20,11 @@ const (
 // model.
 type (
 	windowSize struct{ width, height int } // new size of the window in characters
-	tick       struct{ time time.Time }    // the current time, sent each second
+	tick       struct{ time time.Time }    // the current time; the shell sends it each second
 	// keyPress contains the name of the key and the text that the key types, which may be "".
 	keyPress   struct{ name, text string }
 	pastedText struct{ text string }
-	// fetchResult answers a fetchEffect.
+	// fetchResult is the result of a fetchEffect.
 	fetchResult struct {
 		snapshot
 		err error
@@ -36,19 +36,20 @@ type (
 		ended  bool // no more output follows
 		err    error
 	}
-	// explainResult answers an explainEffect. The field why contains the reasons for which a job does not run.
+	// explainResult is the result of an explainEffect. The field why contains the reasons for which a job
+	// does not run.
 	explainResult struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// actResult answers an actEffect.
+	// actResult is the result of an actEffect.
 	actResult struct {
 		actEffect
 		result control.BulkResult
 		err    error
 	}
-	// editResult answers an editEffect.
+	// editResult is the result of an editEffect.
 	editResult struct {
 		id  string
 		err error

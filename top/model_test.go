@@ -310,7 +310,8 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	}
 }
 
-// The screen reads the output of the selected job only. It reads it again when the job starts a new attempt.
+// The screen reads only the output of the selected job. When the job starts a new attempt, the screen reads
+// the output of that attempt.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	reads := func() (list []string) {

@@ -126,11 +126,11 @@ func (m *model) followShownOutput() []effect {
 	return []effect{followEffect{want}}
 }
 
-// shownOutput returns which output should be displayed.
+// shownOutput returns the source of the output that the screen should show, or the zero value for no output.
 func (m *model) shownOutput() outputSource {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.output.source // the page covers the lists, but their output is still read
+			return m.output.source // the page covers the output of the selected job, which is still read
 		}
 		return outputOf(m.page.job, pageOutputLines)
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// page is a text that covers the screen: paragraphs or the output of a job.
+// page is a text that covers the whole screen. It consists of paragraphs, or of the output of a job.
 type page struct {
 	title      string
 	paragraphs []string

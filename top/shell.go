@@ -171,7 +171,7 @@ func (s *shell) edit(id string) error {
 // Init starts the clock.
 func (s *shell) Init() tea.Cmd { return s.nextTick() }
 
-// nextTick sends a tick at each full second.
+// nextTick returns a command that sends a tick at the next full second.
 func (s *shell) nextTick() tea.Cmd {
 	return tea.Every(time.Second, func(now time.Time) tea.Msg { return tick{now} })
 }
@@ -383,7 +383,7 @@ type outputReader struct {
 	err       error   // guarded by mu
 }
 
-// add adds a piece of the stream.
+// add adds a piece of output that the service has sent.
 func (r *outputReader) add(p control.OutputPiece) error {
 	r.mu.Lock()
 	text, gap := p.String(), p.GapText()
@@ -402,7 +402,7 @@ func (r *outputReader) add(p control.OutputPiece) error {
 	return nil
 }
 
-// finish records the end of the stream. The parameter err is the reason, or nil.
+// finish records that no more output will arrive. err is the reason, or nil if the output is complete.
 func (r *outputReader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err

@@ -22,7 +22,7 @@ type verb struct {
 	run         verbFunc
 }
 
-// verbFunc is a function that executes a verb on the objects in a.
+// verbFunc is a function that executes a verb on the objects whose ids are in a.
 type verbFunc func(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error)
 
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the
@@ -198,9 +198,9 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// askOrStart handles the key of an action. An action on the service starts immediately. An action on rows
-// first asks the user for a confirmation or a number. It applies to the marked rows or, without marked rows,
-// to the selected row.
+// askOrStart is called when the user presses the key of an action. An action on the service starts
+// immediately. An action on rows first asks the user for a confirmation or a number. It applies to the marked
+// rows or, without marked rows, to the selected row.
 func (m *model) askOrStart(v *verb) []effect {
 	a := actEffect{verb: v}
 	if v.appliesTo == nil {

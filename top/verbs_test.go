@@ -34,8 +34,8 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 	return control.WorkerCount{Workers: p.Count}, nil
 }
 
-// An action on several schedules stops at the first one that is rejected. It reports the schedules before that
-// as done.
+// An action on several schedules stops at the first one that is rejected. It reports the schedules before
+// this one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
 	run := eachNameAction(control.API.ScheduleRun, scheduleName)

@@ -141,7 +141,7 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnly
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errBufferFull is the error that is logged if the collector is too slow.
+// errBufferFull is the error that is logged if spans are discarded because the collector is too slow.
 var errBufferFull = fmt.Errorf(
 	"the collector is too slow, and the buffer of %d spans is full; check the collector's load",
 	maxQueuedSpans)

@@ -154,7 +154,8 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 	}
 }
 
-// Handling a submitter's trace context needs only limited time and memory, whatever it contains.
+// Whatever trace context a user puts into the environment of a job, the exporter needs only limited time and
+// memory for it.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),

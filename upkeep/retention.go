@@ -35,12 +35,13 @@ type Retainer interface {
 	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
 }
 
-// maxRemovedPerStep is the number of jobs that are removed in one transaction. It is small, so that other
-// operations are not delayed noticeably.
+// maxRemovedPerStep is the number of jobs that are removed in one transaction. It is small, so that a
+// transaction does not delay other operations noticeably.
 const maxRemovedPerStep = 100
 
 // applyRetention removes a limited number of jobs, events and outputs that exceed the retention settings. It
-// returns true if there is more to remove. A call takes no longer if more objects are stored.
+// returns true if there is more to remove. The time that a call takes does not grow with the number of stored
+// objects.
 func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {

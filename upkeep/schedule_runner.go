@@ -17,8 +17,8 @@ import (
 // occurrence creates a job only if the schedule's CatchUp setting says so.
 const maxLateness = time.Minute
 
-// maxSchedulesPerStep is the maximum number of schedules that are read at a time. It is small, because the job
-// of each schedule may be large.
+// maxSchedulesPerStep is the maximum number of schedules that are read from the store at a time. It is small,
+// because each schedule contains its job, which may be large.
 const maxSchedulesPerStep = 16
 
 // Schedules is the part of the store that upkeep needs for recurring jobs.
@@ -203,7 +203,7 @@ func ignoreScheduleGone(err error) error {
 }
 
 // replaceRetryDelay is the delay before replaceRunning tries again. It must try again if a running job of the
-// schedule could not be ended, or if a worker has claimed another one.
+// schedule could not be ended, or if a worker has claimed another job of the schedule.
 const replaceRetryDelay = 50 * time.Millisecond
 
 // replaceRunning ends the running jobs of a schedule and then creates the due jobs in plan. It creates them

@@ -124,7 +124,8 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	}
 }
 
-// storeSchedule stores a schedule that runs the command "true". Its occurrences count from now on.
+// storeSchedule stores a schedule that runs the command "true". Its first occurrence is the next one after
+// the current time.
 func storeSchedule(s store.Store, name, cron string, configure func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
@@ -428,8 +429,8 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 	})
 }
 
-// If the job of a due occurrence does not fit into its user's quota, the service frees space, as it does for
-// a request.
+// If the job of a due occurrence does not fit into its user's quota of bytes, the service removes older data
+// of that user, and then creates the job.
 func TestDueOccurrenceMakesRoom(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // the test sets it, and UserLimits reads it

@@ -53,7 +53,8 @@ func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string
 	}
 }
 
-// searchDir searches one directory, and returns the number of files that it has marked as garbage.
+// searchDir searches one directory for output files that belong to no attempt. It returns the number of files
+// that it has marked as garbage.
 func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (markedCount int, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,9 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. A pass may be due before its timer fires,
-// because timers do not notice that the clock was set or that the machine has slept. This interval limits the
-// delay.
+// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the clock was set
+// or that the machine has slept, so a timer may fire too late. This interval limits the delay.
 const maxPassInterval = 30 * time.Second
 
 // retainInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
@@ -26,7 +25,7 @@ const maxPassInterval = 30 * time.Second
 const retainInterval = 5 * time.Second
 
 // maxDelayAfterChange is the maximum time from an enqueue, an end or a removal of jobs to the next pass of
-// Run. Such a change may make outputs exceed a limit, or leave files to delete.
+// Run. After such a change, outputs may exceed a limit, or files may have to be deleted.
 const maxDelayAfterChange = retainInterval
 
 // maxFilesPerSweep is the maximum number of files that are deleted in one pass.

@@ -19,7 +19,7 @@ import (
 // fakeStore is a store without schedules. It records the calls of Run.
 type fakeStore struct {
 	noSchedules
-	promoteDelay  time.Duration   // time that Promote returns
+	promoteDelay  time.Duration   // time that Promote returns: when the next job is due
 	promoteErr    error           // error that Promote returns
 	promoteCalls  []time.Duration // for each call of Promote: the time since the start of the test
 	startedAt     time.Time       // start of the test
@@ -324,7 +324,7 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 	}
 }
 
-// quotaStore is a store of which only the bytes per user matter: nothing else exceeds a limit.
+// quotaStore is a store in which only the bytes of users can exceed a limit.
 type quotaStore struct {
 	Retainer
 	bytes          map[int]int64 // by uid

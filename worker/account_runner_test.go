@@ -26,7 +26,7 @@ func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunn
 }
 
 // A runner in the directory of an account may refuse the connection, or report processes that survive
-// SIGKILL. It can neither end the pool nor reduce the number of workers for new jobs.
+// SIGKILL. The runner can neither end the pool nor reduce the number of workers for new jobs.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
@@ -77,7 +77,8 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	}
 	f := newRunner(t, root, "first")
 	runPool(t, s, root, 1)
-	// Job 1 has returned to the queue, because no runner can have started it. So it is claimed again.
+	// Job 1 has returned to the queue, because no runner can have started this job. So the pool claims the
+	// job again.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
 		t.Error("the job was not returned to the queue first")

@@ -54,8 +54,8 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 }
 
 // stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. A runner that has switched to another account may report too many of them. So its reports are
-// ignored if this runner gets no new jobs, and otherwise leave at least one worker free.
+// SIGKILL. The reports of a runner that has switched to another account are not trusted. If this runner gets
+// no new jobs, its reports are ignored. Otherwise at least one worker counts as free.
 func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -76,8 +76,9 @@ func (p *Pool) usableWorkerCountLocked() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
 }
 
-// learnFromResultLocked uses a result to update the state that limits later claims: whether the machine
-// lacks resources, how long jobs run, and for which users the starts of programs hang.
+// learnFromResultLocked updates what the pool knows from earlier results: whether the machine lacks
+// resources, how long jobs run, and for which users the starts of programs hang. This knowledge limits later
+// claims.
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:

@@ -31,9 +31,9 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return leased, err
 }
 
-// Requeue ends the attempt of a leased job on behalf of the user with this uid, and returns the job to the
-// queue. It waits until the return is recorded. If the attempt ends in another way first, it returns
-// ErrAttemptEnded. It returns false if the job is not leased.
+// Requeue ends the attempt of a leased job (a job that this pool has claimed) on behalf of the user with this
+// uid, and returns the job to the queue. It waits until the return is recorded. If the attempt ends in
+// another way first, it returns ErrAttemptEnded. It returns false if the job is not leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.endAttempt(ctx, seq, queue.EndStopped, uid, "requeue")
 	if h == nil || err != nil {
@@ -45,10 +45,10 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return true, err
 }
 
-// ChangeUnstarted changes a leased job that has not started. It returns when one commit has stored both the
-// change and the job's return to the queue. If the attempt has started, ChangeUnstarted returns
-// ErrAttemptStarted. It returns false if the job is not leased or its lease has ended; the caller can then
-// change the job in the store.
+// ChangeUnstarted changes a leased job (a job that this pool has claimed) that has not started. It returns
+// when one commit has stored both the change and the job's return to the queue. If the attempt has started,
+// ChangeUnstarted returns ErrAttemptStarted. It returns false if the job is not leased or its lease has
+// ended; the caller can then change the job in the store.
 func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -67,7 +67,7 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	}
 	a := &pendingChange{Change: c, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // for later changes, the runner was already asked for the job
+	if len(h.pendingChanges) == 1 { // for later changes, the runner was already asked to give the job back
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -80,25 +80,26 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	return answered || err != nil, err
 }
 
-// ReturnUnstarted returns a leased job to the queue if the job has not started. It waits until the return
-// is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
+// ReturnUnstarted returns a job that this pool has claimed to the queue if the job has not started. It waits
+// until the return is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
 func (p *Pool) ReturnUnstarted(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
 	_, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
-	if errors.Is(err, store.ErrStateChanged) { // as intended, the job was returned and edit refused the change
+	if errors.Is(err, store.ErrStateChanged) { // as intended: edit refuses the change, so the job was only returned
 		err = nil
 	}
 	return err
 }
 
-// pendingChange is a change of a leased job, with the caller that waits for it.
+// pendingChange is a change of a job that this pool has claimed, with the caller that waits for the change.
 type pendingChange struct {
 	store.Change
 	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
-// endAttempt ends the attempt of a leased job. It waits until the attempt's end, or the job's return to the
-// queue, is recorded. It returns the lease, or nil if the job is not leased.
+// endAttempt ends the attempt of a leased job (a job that this pool has claimed). It waits until the
+// attempt's end, or the job's return to the queue, is recorded. It returns the lease, or nil if the job is
+// not leased.
 func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, uid int, verb string) (*lease, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -111,7 +112,7 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, ui
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence extends an error about an unresponsive runner. It adds what will happen to the request
+// withConsequence adds to the error about an unresponsive runner what will happen to the user's request
 // later. It returns other errors unchanged.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
@@ -120,8 +121,8 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd requests the end of a lease: the runner ends the attempt or, if it has not started, the job
-// returns to the queue.
+// requestEnd asks the runner of a lease to end the attempt. If the attempt has not started, the job returns
+// to the queue instead.
 func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,8 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 	}
 }
 
-// sendDropLocked sends the runner of a job a Drop frame, which takes the job back if it has not started.
+// sendDropLocked asks the runner of a job to give the job back, with a Drop frame. The runner refuses if it
+// has begun to start the job.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():
@@ -250,7 +252,8 @@ func (p *Pool) ReadOutput(ctx context.Context, seq int64, attempt int, cursor [2
 	return chunk, true, nil
 }
 
-// LeasedAttemptNumber returns the number of the leased attempt of a job, or 0 if the job is not leased here.
+// LeasedAttemptNumber returns the number of a job's current attempt, or 0 if this pool has not claimed the
+// job.
 func (p *Pool) LeasedAttemptNumber(seq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -82,7 +82,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	checkEqual(t, "dropped", len(receivedFrames[*wire.Drop](f)), 0)
 }
 
-// If a job starts while Cancel tries to take it back, Cancel kills the job.
+// If a job starts while Cancel tries to take the job back from the runner, Cancel kills the job.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -101,8 +101,8 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// If the job ends by itself first, Cancel returns, and the job is not cancelled. If the caller's context
-// ends, Cancel returns its error. For a job that is not leased, Cancel returns immediately.
+// If the job ends by itself before it is cancelled, Cancel returns, and the job is not cancelled. If the
+// caller's context ends, Cancel returns its error. For a job that is not leased, Cancel returns immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -335,7 +335,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// If the attempt ends by itself first, Requeue returns ErrAttemptEnded.
+// If the attempt ends by itself before Requeue can end it, Requeue returns ErrAttemptEnded.
 func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -462,7 +462,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
-// If several runners of a directory answer, PurgeOutputs deletes the files through the newest one.
+// If several runners in one directory answer, PurgeOutputs asks the newest of them to delete the files.
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -55,15 +55,16 @@ const (
 	// connected again, it gets new jobs again.
 	contactCurrent
 	contactFound // the runner's directory existed when the service started
-	// contactUnknown is like contactFound, but the store has no record of the runner. If such a runner is
-	// alive, it may be used. If it is dead, it had no jobs of this queue.
+	// contactUnknown means that the runner's directory existed when the service started, but the store has no
+	// record of the runner. If such a runner is alive, it may be used. If it is dead, it had no jobs of this
+	// queue.
 	contactUnknown
 )
 
 // existedAtStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableDeadline returns the time at which the pool has been trying to connect for the duration limit.
+// unreachableDeadline returns the deadline that passes if the pool cannot connect to the runner within limit.
 func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
@@ -180,8 +181,8 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 		result.deadRunner, err = p.recoverRunner(ctx, c)
 		return result, err
 	}
-	// Use a new epoch for each try to connect, because the runner accepts only a higher epoch than before. It
-	// may have accepted the epoch of the last try, although its answer came too late.
+	// Use a new epoch (see nextEpoch) for each try, because the runner accepts only a higher epoch than
+	// before. It may have accepted the epoch of the last try, although its answer came too late.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return result, err
@@ -206,8 +207,9 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 	return contactResult{client: client}, nil
 }
 
-// nextEpoch raises the epoch in the store by one and returns it. Runners obey only the service with the
-// highest epoch. After a temporary error nextEpoch tries again until ctx ends.
+// nextEpoch returns a new epoch: a number with which the service connects to a runner. The store keeps the
+// last epoch, and each call raises it by one. Runners obey only the service with the highest epoch, so they
+// ignore earlier services. After a temporary error nextEpoch tries again until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)
@@ -221,7 +223,8 @@ func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// finishContact handles the result of a contact. It runs in Run's goroutine.
+// finishContact handles the result of an attempt to connect to a runner or to recover it. It runs in Run's
+// goroutine.
 func (l *loop) finishContact(c *runnerContact, result contactResult) error {
 	if result.err != nil {
 		return result.err
@@ -289,8 +292,8 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	return conn
 }
 
-// resendRequestsLocked sends the pending requests about a lease again. They may have been lost with an
-// earlier connection.
+// resendRequestsLocked sends requests about a lease, such as the request to end the attempt, to the runner
+// again. The runner may not have received them over an earlier connection.
 func (l *loop) resendRequestsLocked(h *lease) {
 	if l.leases.watcherCounts[h.job.Seq] > 0 {
 		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
@@ -303,7 +306,8 @@ func (l *loop) resendRequestsLocked(h *lease) {
 	}
 }
 
-// recordStartLocked records that an attempt runs, and adds its start to the pending report for the store.
+// recordStartLocked notes in the lease that the attempt runs, and adds the start to the pending report for
+// the store.
 func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	hadStarted := h.hasStarted()
 	if !h.markStartedLocked() {
@@ -459,7 +463,8 @@ func (l *loop) spawn(purpose runnerPurpose, onSpawned func(*runnerConn, error)) 
 	})
 }
 
-// adoptSpawned adopts a runner that spawn has started, and passes the connection or err to onSpawned.
+// adoptSpawned adds a runner that spawn has started to the pool, and passes the connection or err to
+// onSpawned.
 func (l *loop) adoptSpawned(client *runner.Client, purpose runnerPurpose,
 	onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn

@@ -32,7 +32,7 @@ func (d deadline) isNever() bool { return d.time.IsZero() }
 // passed reports whether the deadline has passed at the time now.
 func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.time) }
 
-// earliest returns the earlier one of two deadlines.
+// earliest returns the earlier one of two deadlines. The zero deadline is later than any other.
 func (d deadline) earliest(other deadline) deadline {
 	if d.isNever() || !other.isNever() && other.time.Before(d.time) {
 		return other

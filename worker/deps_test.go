@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The frame that starts a job stays below the size limit, even if the job has many dependencies. It omits
-// results that would be too large, and results of other users.
+// The frame that starts a job stays below the size limit, even if the job has many dependencies. The frame
+// omits results of dependencies that would be too large, and results that belong to other users.
 func TestDependencyResultsFitInFrame(t *testing.T) {
 	result, err := json.Marshal(strings.Repeat("x", queue.MaxResultBytes-2))
 	if err != nil {

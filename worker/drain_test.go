@@ -92,7 +92,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	}
 }
 
-// A runner that connects during a drain returns the jobs that it has not started.
+// If a runner connects while a drain is on, the pool takes back the jobs that this runner has not started.
 func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	dropped := len(receivedFrames[*wire.Drop](f))

@@ -77,7 +77,7 @@ type fakeRunner struct {
 	epochs          []int64             // epoch of every Hello
 	frames          []wire.Frame        // all other frames, in order
 	arrivalTimes    []time.Time         // arrival time of each frame
-	openLeases      map[wire.Lease]bool // leases that are started and neither ended nor dropped
+	openLeases      map[wire.Lease]bool // leases of attempts that run: not ended and not dropped
 	maxOpen         int                 // highest number of leases that were open at the same time
 	syncResultCount int64               // number of results that calls of sync() have sent
 }
@@ -195,7 +195,7 @@ func (f *fakeRunner) serve(conn net.Conn) {
 	}
 }
 
-// handle records a frame and sends the usual answer.
+// handle records a frame and sends the answer that a runner would send, as the fields of f require.
 func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

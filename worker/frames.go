@@ -60,8 +60,8 @@ func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	return int64(j.ExpiresAt + offset)
 }
 
-// clockTolerance is the largest difference between two clocks that the pool ignores, because it may be a
-// measurement error.
+// clockTolerance is how much the store's clock may differ from this machine's clock without effect. Such a
+// small difference may be a measurement error.
 const clockTolerance = queue.Millis(50)
 
 // jobEnvironment returns the environment variables of a job. The job inherits nothing from the service's

@@ -17,8 +17,8 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	}
 }
 
-// If the leases of a node lapse, its runners end their attempts. Such an attempt is recorded as interrupted,
-// not as a failure of the job.
+// If the leases of a node lapse (its right to run the jobs ends), its runners end their attempts. Such an
+// attempt is recorded as interrupted, not as a failure of the job.
 func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
 	interrupted := wire.Result{Cause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}
 	if got := outcomeOf(&interrupted).EndCause; got != queue.EndInterrupted {
@@ -26,7 +26,8 @@ func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
 	}
 }
 
-// The runner gets a job's expiry in milliseconds of its machine's clock.
+// The runner gets the expiry time of a job on the clock of the runner's machine, even if the store's clock
+// differs.
 func TestExpiryUsesMachineClock(t *testing.T) {
 	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
 	const hour = queue.Millis(3_600_000)

@@ -18,7 +18,8 @@ import (
 // If programs of a user's jobs have hung at their start, they have delayed other users. All jobs of this
 // user then run in a separate runner.
 
-// isolation is the state about jobs in separate runners. Only Run's goroutine uses it.
+// isolation contains what the pool knows about suspects and users whose jobs need separate runners. Only
+// Run's goroutine uses it.
 type isolation struct {
 	users              map[int]*isolatedUser // users whose starts have hung, by uid
 	spawningForSuspect bool                  // a separate runner for a suspect is being started
@@ -86,8 +87,8 @@ const (
 	// and, if the runner is root's, also a watchdog. When a runner with thousands of workers dies, there are
 	// thousands of suspects. See docs/decisions/0050.
 	maxSuspects = 16
-	// suspectInterval is the minimum time between the moments at which two postponed suspects may be
-	// claimed again. So a claim does not return more suspects than can be started.
+	// suspectInterval is the minimum time between the moments at which two postponed suspects may be claimed
+	// again. So one claim does not return more suspects than can be started.
 	suspectInterval = time.Second / maxSuspects
 	// minPostponeDelay is the minimum time for which a job is postponed.
 	minPostponeDelay = time.Second
@@ -181,13 +182,14 @@ func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	conn.Send(l.appendStartFramesLocked(nil, &h.job)...)
 }
 
-// postpone returns jobs to the queue, where they cannot be claimed for some time. Otherwise, the next claim
-// would take the same jobs again instead of others.
+// postpone returns jobs to the queue with a delay, during which they cannot be claimed. Without the delay,
+// the next claim would get the same jobs again instead of others.
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{EndCause: queue.EndNeverStarted, Error: cause.Error()}, l.cfg.Policy())
-		// Do not count this delay as a shortage of the job, because the job did not cause it.
+		// Show the reason "shortage". But because the cause is EndNeverStarted and not EndShortage, this
+		// delay does not count toward MaxShortages: the job did not cause it.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextPostponeDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})

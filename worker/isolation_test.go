@@ -62,8 +62,8 @@ func (s *recordingStore) enqueueSuspects(n int) {
 }
 
 // A suspect is a job whose runner has died. If no separate runner can be started for suspects, the pool tries
-// again for a single suspect, and doubles the delay each time. After each failure it pauses claims, and then
-// runs other jobs first.
+// again later, for one suspect at a time, and doubles the delay after each failure. After each failure it
+// pauses claims, and then runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)

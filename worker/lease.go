@@ -125,8 +125,8 @@ func (l *lease) isOrphanLocked() bool {
 // directory dir. dir "" means the orphans whose runner is unknown.
 func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
 
-// assignToLocked records that a connected runner has the job. It does not change endRequest and
-// pendingChanges.
+// assignToLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that
+// these requests can be sent to this runner.
 func (l *lease) assignToLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }

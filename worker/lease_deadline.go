@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// SetLeaseDeadline sets when the leases of this pool lapse. After that, other nodes may run the jobs, so the
-// runners end all jobs that still run, even if this process is dead. The zero time means never. If the leases
-// can lapse, the caller must call SetLeaseDeadline before Run, and call it again with a later time before
-// they lapse. Without a call, the leases never lapse.
+// SetLeaseDeadline sets when the leases of this pool (its right to run the claimed jobs) lapse. After that,
+// other nodes may run the jobs, so the runners end all jobs that still run, even if this process is dead. The
+// zero time means never. If the leases can lapse, the caller must call SetLeaseDeadline before Run, and call
+// it again with a later time before they lapse. Without a call, the leases never lapse.
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each runner receives the time at which the leases lapse and it must end its jobs, even if it connects
-// later. A pool whose leases have lapsed starts no jobs until the leases are extended.
+// Each runner receives the time at which the leases lapse, even if the runner connects later. At that time,
+// the runner must end its jobs. A pool whose leases have lapsed starts no jobs until the leases are extended.
 func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()

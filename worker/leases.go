@@ -60,7 +60,8 @@ func (s *leases) notifyChangeLocked() {
 	s.changeSignal = make(chan struct{})
 }
 
-// countOpenLocked returns the number of leases whose end or return is not decided yet.
+// countOpenLocked returns the number of open leases. A lease is open until the pool has decided how it ends,
+// or that its job returns to the queue.
 func (s *leases) countOpenLocked() (n int) {
 	for _, h := range s.byLease {
 		if !h.phase.isEndDecided() {

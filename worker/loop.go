@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks, and pass their
-// results to Run through backgroundTasks.
+// loop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks. They pass their
+// results to Run through the channels of backgroundTasks.
 type loop struct {
 	*Pool
 	backgroundTasks
@@ -60,10 +60,11 @@ func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// Run first adopts the work of earlier services: it connects to their runners and records attempts that have
-// ended. It then calls ready, at most adoptTimeout after its start. A runner that hangs is adopted later,
-// when it answers. Run claims and runs jobs until ctx ends. Jobs that are running at that time continue in
-// their runners. Run returns an error if it cannot continue to use the store or the runners.
+// Run first takes over the jobs of earlier services: it connects to their runners and records attempts that
+// have ended. It then calls ready, at most adoptTimeout after its start. If a runner hangs, Run takes over
+// its jobs later, when the runner answers. Run claims and runs jobs until ctx ends. Jobs that are running at
+// that time continue in their runners. Run returns an error if it cannot continue to use the store or the
+// runners.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -101,7 +102,8 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// awaitAdoption handles events until all jobs of earlier services are adopted, at most for adoptTimeout.
+// awaitAdoption handles events until the pool has taken over all jobs of earlier services, at most for
+// adoptTimeout.
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
 	for l.isAdopting() {
@@ -113,8 +115,8 @@ func (l *loop) awaitAdoption() error {
 	return nil
 }
 
-// isAdopting reports whether the pool is still adopting jobs of earlier services. It also returns true until
-// a runner for new jobs is connected or could not be started.
+// isAdopting reports whether the pool is still adopting (taking over) jobs of earlier services. It also
+// returns true until a runner for new jobs is connected or could not be started.
 func (l *loop) isAdopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,8 +172,8 @@ func (l *loop) nextWait() time.Duration {
 	for _, h := range l.leases.byLease {
 		next = next.earliest(l.nextCheckLocked(h, now))
 	}
-	// Wake up when a contact has been unreachable for replaceRunnerAfter, because ensureRunner then starts another
-	// runner.
+	// Wake up when a runner has been unreachable for replaceRunnerAfter, because ensureRunner then starts
+	// another runner.
 	for _, c := range l.runners.contacts {
 		if due := c.unreachableDeadline(replaceRunnerAfter); !due.passed(now) {
 			next = next.earliest(due)
@@ -183,8 +185,8 @@ func (l *loop) nextWait() time.Duration {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
-	// Before session.retryAt, exchangeWithStore does nothing, so claimsPausedUntil matters only if retryAt is
-	// zero. If the chosen time has already passed, Run wakes now, and exchangeWithStore resets this time.
+	// After a store error, wake up at retryAt, because exchangeWithStore does nothing before that time.
+	// Otherwise, wake up when the pause of claims ends.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
 	return max(next.time.Sub(now), time.Millisecond)
 }
@@ -285,7 +287,7 @@ func (l *loop) exchangeWithStore() error {
 		s.cancelClaim()
 	}
 	var lines []logLine
-	// If there is nothing to record, claimInBackground below claims the jobs instead.
+	// If there is nothing to record, no exchange is needed: claimInBackground below claims the jobs.
 	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.Releases)+len(report.Changes) > 0 {
 		if l.cfg.UserQuota != nil {
 			report.MaxBytesPerUser = l.cfg.UserQuota()
@@ -302,7 +304,7 @@ func (l *loop) exchangeWithStore() error {
 		l.startAll(reply.Jobs, true)
 		capacity -= len(reply.Jobs)
 	}
-	s.sendAcks() // this also acknowledges results that an earlier service has stored
+	s.sendAcks() // these also include results that an earlier service has stored
 	s.writeLog(lines)
 	for _, call := range s.afterExchange[:callCount] {
 		l.Go(call) // in the background, since call may remove large directories
@@ -398,8 +400,8 @@ func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	// If the event fits the phase, the runner has begun the attempt, and will send StartReport or Result for
-	// it.
+	// The runner has refused to drop the job, because it has begun the attempt. It will send StartReport or
+	// Result for the attempt.
 	if !h.advanceLocked(eventAccepted) {
 		return
 	}
@@ -413,8 +415,9 @@ func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 	h.pendingChanges = nil
 }
 
-// returnToQueueLocked returns the job of a lease to the queue. The job must not have started. If callers
-// wait for changes of the job, the first change is stored in the same commit.
+// returnToQueueLocked adds the return of a job to the queue to the pending report. The job must not have
+// started. If callers wait for changes of the job, the report also contains the first of these changes, so
+// that one commit stores both.
 func (l *loop) returnToQueueLocked(h *lease) {
 	last := eventEndDecided
 	if len(h.pendingChanges) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// QueueLostLeases makes Run record the end of leases of a node that is gone. If an attempt is not known to
-// have started, it is recorded as one that may have started. QueueLostLeases may be called while Run runs.
+// QueueLostLeases makes Run record the end of leases of a node that is gone. An attempt that is not known to
+// have started is recorded as one that may have started. QueueLostLeases may be called while Run runs.
 func (p *Pool) QueueLostLeases(lostLeases []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, lostLeases...)
@@ -17,7 +17,7 @@ func (p *Pool) QueueLostLeases(lostLeases []store.LostLease) {
 	p.wake()
 }
 
-// settleLostLeases adds to the pending report a settlement for each lease that QueueLostLeases has received.
+// settleLostLeases adds to the pending report how each lease that QueueLostLeases has received ended.
 func (l *loop) settleLostLeases() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

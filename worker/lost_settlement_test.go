@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// A lost attempt that may have started is recorded without the start time, worker and pid in the job's row,
-// because these belong to the previous attempt. A lost attempt that has started is recorded with its own
-// known values.
+// The row of a job may still contain the start time, worker and pid of the previous attempt. If a lost
+// attempt is not known to have started, it is recorded without these values. If it has started, it is
+// recorded with its own values.
 func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.RetryPolicy { return queue.RetryPolicy{} }}, 1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}

@@ -13,8 +13,7 @@ import (
 )
 
 // This file pauses and resumes jobs. The store records a change first, and then the runner gets it. When the
-// pool connects to a runner again, it sends the recorded state again. So the runner finally gets the recorded
-// state, even if a frame was lost.
+// pool connects to a runner again, it sends the recorded state again, because a frame may have been lost.
 
 // ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
 // docs/decisions/0049.
@@ -87,9 +86,9 @@ func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	return err
 }
 
-// SetAllPaused pauses all jobs if paused is true, and otherwise resumes those that are not paused individually.
-// While all jobs are paused, no job starts. The returned function waits until the runners have applied the
-// change, and returns the ids of the running jobs.
+// SetAllPaused pauses all jobs if paused is true. Otherwise it resumes the jobs, except those that are also
+// paused individually. While all jobs are paused, no job starts. The returned function waits until the
+// runners have applied the change, and returns the ids of the running jobs.
 func (p *Pool) SetAllPaused(paused bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +126,9 @@ func (p *Pool) RecallQueue(name string) (startedSeqs []int64, unstartedCount int
 	return startedSeqs, unstartedCount
 }
 
-// applyPauses sends the pause states of leases to their runners, and waits until the runners have applied
-// them. It does this concurrently for all leases. It returns the ids of the jobs that run.
+// applyPauses sends the runners of leases which of the jobs are paused, and waits until the runners have
+// paused or resumed the jobs. It does this concurrently for all leases. It returns the ids of the jobs that
+// run.
 func (p *Pool) applyPauses(ctx context.Context, leaseList []*lease) (ids []string, err error) {
 	errs := make([]error, len(leaseList))
 	var wg sync.WaitGroup
@@ -158,8 +158,8 @@ func (p *Pool) isPausedLocked(h *lease) bool {
 	return h.pause.isRecorded || p.allPaused && !h.pause.exemptFromPauseAll
 }
 
-// applyPause sends a lease's pause state to its runner and waits until the runner has applied it. A
-// disconnected runner gets the state when it connects.
+// applyPause sends the runner of a lease whether the job is paused now, and waits until the runner has paused
+// or resumed the job. A disconnected runner gets this state when it connects.
 func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 	for {
 		p.mu.Lock()
@@ -203,7 +203,7 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 // errJobEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errJobEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// resendPauseLocked sends a lease's pause state to a runner that has just connected.
+// resendPauseLocked sends a runner that has just connected whether the job of a lease is paused.
 func (p *Pool) resendPauseLocked(h *lease) {
 	if h.endRequest == nil {
 		h.conn.Send(&wire.Pause{Lease: h.wireLease(), Paused: p.isPausedLocked(h)})

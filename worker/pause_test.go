@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// pauseStates returns the pause states that the runner has received for a job, in order.
+// pauseStates returns the field Paused of the Pause frames that the runner has received for a job, in order.
 func (f *fakeRunner) pauseStates(seq int64) (states []bool) {
 	for _, p := range receivedFrames[*wire.Pause](f) {
 		if p.Seq == seq {

@@ -49,8 +49,8 @@ const (
 	// A Drop, which takes the job back from the runner, was sent for a caller that changes or ends the job.
 	// The runner has not answered.
 	phaseDropping
-	// A Drop was sent because of a recall. The runner has not answered, and the pool claims no jobs before the
-	// answer.
+	// A Drop was sent because of a recall, which takes back several waiting jobs. The runner has not
+	// answered, and the pool claims no jobs before the answer.
 	phaseRecalling
 	// The runner has recorded the attempt and may have started it. It is too late for a Drop.
 	phaseAccepted
@@ -91,7 +91,7 @@ type leaseEvent uint8
 
 const (
 	eventDepsRead      leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
-	eventWithdrawn                       // a recall or a caller takes back a job that no runner has
+	eventWithdrawn                       // a job that no runner has is taken back, by a recall or for a caller
 	eventSent                            // the job was sent to the separate runner that was started for it
 	eventDropSent                        // a Drop was sent because a caller takes the job back
 	eventRecallSent                      // a Drop was sent because of a recall

@@ -52,10 +52,10 @@ const (
 	// lacked resources for the start of a job.
 	shortagePauseMin = time.Second
 	shortagePauseMax = 30 * time.Second
-	// heartbeatTimeout is how long ListWorkers waits for the answers of runners.
+	// heartbeatTimeout is how long ListWorkers waits until runners have answered that they are alive.
 	heartbeatTimeout = 200 * time.Millisecond
-	// purgeTimeout is how long PurgeOutputs waits for one runner. If a deletion takes longer, the regular
-	// upkeep of the service requests it again later.
+	// purgeTimeout is how long PurgeOutputs waits for one runner to delete files. If this takes longer, the
+	// service asks the runner again later.
 	purgeTimeout = time.Second
 
 	// startDeadline is how long after the pool has sent a job the runner may start it. Later, the runner
@@ -126,8 +126,8 @@ func (a *Account) RunsAs(j *queue.Job) int {
 	return j.UID
 }
 
-// Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be
-// called from any goroutine while Run runs. State that only Run's goroutine uses is in loop.
+// Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be called from
+// any goroutine while Run runs. State that only Run's goroutine uses is in the type loop.
 type Pool struct {
 	store  store.Session
 	cfg    Config
@@ -166,7 +166,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 // wake makes Run search for work. It does not block.
 func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
-// WantedWorkers returns how many workers are wanted.
+// WantedWorkers returns the number of workers that was set with New or SetWantedWorkers; 0 after Stop.
 func (p *Pool) WantedWorkers() int { return lockedValue(p, &p.wantedWorkers) }
 
 // lockedValue returns the value of a field that the pool's mu guards.
@@ -199,8 +199,8 @@ func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
 
-// ThrottleReason returns the reason why the pool claims fewer jobs than usual, or "" if it does not. The
-// reason contains the error of the last failed start.
+// ThrottleReason returns the reason why the pool claims no jobs at the moment, or "" if claims are not
+// paused. The reason contains the error of the last failed start.
 func (p *Pool) ThrottleReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

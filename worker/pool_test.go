@@ -93,8 +93,9 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	checkEqual(t, "started", len(f.startedJobs()), 0)
 }
 
-// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If these
-// jobs are fewer than the workers, it prefetches none.
+// Once run times are known, the pool claims more jobs than it has free workers: as many additional jobs as
+// run in 20 ms, at most 64. If this number is smaller than the number of workers, the pool claims none of
+// them.
 func TestShortJobsArePrefetched(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -125,8 +126,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 				f.sync()
 				started := f.startedJobs()
 				if len(receivedFrames[*wire.Drop](f)) > 0 && try < 5 {
-					// The machine was too slow: jobs that do not start in 50 ms are recalled, and
-					// fewer are prefetched.
+					// The machine was too slow. The pool takes jobs back that do not start within 50 ms, and
+					// then sends fewer jobs in advance.
 					continue
 				}
 				checkEqual(t, "jobs sent while no run time is known", first, c.workers)
@@ -232,8 +233,8 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 }
 
-// A result is acknowledged only after it is stored. The job that takes the free worker is claimed
-// in the same exchange. If the runner repeats the result, it is not settled again.
+// A result is acknowledged only after it is stored. The job that takes the free worker is claimed in the same
+// exchange. If the runner repeats the result, the result is not recorded again.
 func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)

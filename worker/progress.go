@@ -52,7 +52,8 @@ func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	return next
 }
 
-// moveDueLocked moves the progress that may be recorded now to a report for the store.
+// moveDueLocked adds to a report for the store the progress of those attempts whose progress was not recorded
+// within the last progressInterval. It does nothing if a report has contained progress shortly before.
 func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
 		return

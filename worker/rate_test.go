@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Each event is counted for one minute, even after a long time without events or when the clock steps
-// back.
+// The end of an attempt is counted for one minute, even after a long time without such ends or when the clock
+// steps back.
 func TestRateCountsLastMinute(t *testing.T) {
 	var r endedCounts
 	at := func(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }

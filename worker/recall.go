@@ -32,8 +32,8 @@ import (
 // The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
 // jobs would have to wait for these runners.
 
-// recallLocked takes back the selected jobs that runners have not started. It also returns the jobs of a
-// claim that is in progress to the queue, even if no job is selected.
+// recallLocked takes back those of the jobs that matches selects and that runners have not started. If a
+// claim is in progress, its jobs also return to the queue, even if matches selects no job.
 func (p *Pool) recallLocked(matches func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(matches)

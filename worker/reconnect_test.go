@@ -156,8 +156,8 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	checkEqual(t, "started", f.startedJobs(), []int64{1})
 }
 
-// If the pool has asked twice for the same job and the runner answers both Drop frames, only one worker is
-// free.
+// The pool may ask a runner twice to give the same job back. If the runner answers both Drop frames, only one
+// worker counts as free.
 func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// recordingStore is a store that records its exchanges and can delay and refuse them.
+// recordingStore is a store that records its exchanges (calls of Exchange, with which the pool reports events
+// and claims jobs) and can delay and refuse them.
 type recordingStore struct {
 	*faultstore.Store
 	t *testing.T
@@ -23,10 +24,10 @@ type recordingStore struct {
 	exchanges       []store.Report           // exchanges that were stored
 	awaitedJobCount int                      // number of jobs that the Await in progress wants; 0 if none is in progress
 	refuseExchange  func(store.Report) error // see setRefuse; may be nil
-	unblock         chan struct{}            // if not nil, an exchange with a settlement waits until it is closed
+	unblock         chan struct{}            // see blockSettlements; may be nil
 	exchangeBlocked bool                     // an exchange waits for unblock
 
-	unblockParents    chan struct{} // if not nil, reads of dependencies wait until it is closed
+	unblockParents    chan struct{} // if not nil, reads of dependencies wait until unblockParents is closed
 	parentsReadBegins chan struct{} // receives a value when a read of dependencies begins
 }
 
@@ -115,7 +116,7 @@ func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
 	s.refuseExchange = refuse
 }
 
-// blockSettlements delays exchanges with a settlement until the returned function is called.
+// blockSettlements delays exchanges that record the end of an attempt, until the returned function is called.
 func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

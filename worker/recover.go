@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file settles the leases of dead runners, in three steps:
+// When a runner has died, this file decides and records how the leases of its jobs ended, in three steps:
 //
 //   - recoverRunner ends the processes that a dead runner left behind, and reads its files.
 //   - settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
@@ -30,7 +30,8 @@ type deadRunner struct {
 	keepDir     bool           // keep the directory, because no runner with the rights to remove it exists
 }
 
-// recovery is the state about leases whose runners were not found. Only Run's goroutine uses it.
+// recovery contains what the pool knows about leases whose runners were not found. Only Run's goroutine uses
+// it.
 type recovery struct {
 	searchingStrays bool     // searchStrayProcesses is in progress
 	rebooted        bool     // a dead runner was found that was started before the last boot
@@ -211,7 +212,7 @@ func (l *loop) finishRecovery(d *deadRunner) {
 }
 
 // leaseDirs returns the directories of all runners that may have jobs of this service. A missing or damaged
-// directory is included until all leases of its runner are settled.
+// directory is included until the end of all leases of its runner is recorded.
 func (l *loop) leaseDirs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -192,8 +192,8 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	return wasUnresponsive
 }
 
-// setStuckLocked records which ended attempts of a runner still occupy workers, because their processes
-// survive SIGKILL.
+// setStuckLocked records which ended attempts still occupy workers of a runner, because processes of these
+// attempts survive SIGKILL.
 func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	for _, was := range conn.stuckAttempts {
 		if !slices.ContainsFunc(attempts, func(a wire.Attempt) bool { return a.Lease == was.Lease }) {
@@ -209,8 +209,8 @@ func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastCheckedAt, interval)
 }
 
-// unlinkUserLocked makes the runner no longer the separate runner of a user, if it was one. The user's next
-// jobs get another separate runner.
+// unlinkUserLocked is called for a runner that may be the separate runner of a user and can get no more jobs.
+// The user's next jobs get another separate runner.
 func (conn *runnerConn) unlinkUserLocked() {
 	if conn.user != nil && conn.user.conn == conn {
 		conn.user.conn = nil
@@ -228,8 +228,8 @@ func (p *Pool) ResendSetup() {
 }
 
 // sendSetup sends each runner its settings, such as the number of its workers, if they have changed. A runner
-// that gets no new jobs has at least as many workers as it needs for its jobs. The runner for new jobs has
-// the other workers.
+// that gets no new jobs keeps at least as many workers as it needs for its jobs. The runner for new jobs gets
+// the remaining workers.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A runner that does not answer gets no new jobs. When it answers again, it gets new jobs if canTakeNewJobs
-// allows this and no other runner gets them.
+// A runner that does not answer gets no new jobs. When the runner answers again, it gets new jobs if
+// canTakeNewJobs accepts it and no other runner gets new jobs.
 func TestConnectionStates(t *testing.T) {
 	const version = "1"
 	root := t.TempDir()

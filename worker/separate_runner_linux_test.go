@@ -100,8 +100,8 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	}
 }
 
-// The pool also takes back jobs that wait too long in a user's separate runner. It then keeps the jobs of a
-// claim in progress, because these jobs run in another runner and need not wait for those of the user.
+// If jobs wait too long in a user's separate runner, the pool takes them back. It keeps the jobs that it is
+// claiming at that time, because these jobs run in another runner and need not wait for those of the user.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// If a job cannot start because one of its files does not answer, it is postponed and delays no other job.
+// If a job cannot start because access to one of its files hangs, the job is postponed and delays no other
+// job.
 func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// dispatcher makes a fake runner process its frames. It starts attempts on a number of workers in
-// the order in which they were sent, and records the order of starts. It takes one frame at a time,
-// like the runner, so that a worker can finish between any two frames.
+// dispatcher makes a fake runner start and drop attempts as the frames that it receives request. It starts
+// attempts on a number of workers in the order in which they were sent, and records the order of starts. It
+// takes one frame at a time, like the runner, so that a worker can finish between any two frames.
 type dispatcher struct {
 	f               *fakeRunner
 	workerCount     int
@@ -153,8 +153,8 @@ func TestStartsAlternateBetweenUsers(t *testing.T) {
 	}
 }
 
-// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to
-// jobCount wait there until the pool recalls them.
+// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to jobCount
+// wait there until the pool takes them back.
 func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
@@ -202,8 +202,8 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	checkEqual(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
 
-// A claim that waited while the pool took jobs back from a runner may return a job that ranks after them. The
-// pool returns this job to the queue.
+// If a claim waits for jobs while the pool takes other jobs back from a runner, the claim may return a job
+// that ranks after those. The pool returns this job to the queue.
 func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -214,7 +214,7 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	p.SetWantedWorkers(2)
-	p.SetWantedWorkers(1) // scaling down recalls the waiting jobs
+	p.SetWantedWorkers(1) // scaling down takes the waiting jobs back from the runner
 	awaitFrame[*wire.Drop](t, f, 1)
 	s.enqueue(0)
 	f.sync()
@@ -269,7 +269,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 			reclaimed++
 		}
 	}
-	// On a busy machine, a few jobs may wait long enough to be recalled.
+	// On a busy machine, a few jobs may wait until the pool takes them back.
 	if dropped > jobs/4 || reclaimed > jobs/4 {
 		t.Errorf("of %d jobs after a start that hangs, %d were recalled and %d were claimed again; want none",
 			jobs-1, dropped, reclaimed)

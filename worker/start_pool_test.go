@@ -166,8 +166,8 @@ func runPoolAt(t *testing.T, s store.Session, location runner.Location, workers 
 	return p, ended
 }
 
-// firstDisownedUID is the first of the uids whose jobs may not start. otherNodesUID is a uid that
-// only other nodes know.
+// Jobs with firstDisownedUID or a higher uid may not start. Jobs with otherNodesUID may start only on other
+// nodes.
 const (
 	firstDisownedUID = 60_000
 	otherNodesUID    = 59_999

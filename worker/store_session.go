@@ -29,7 +29,7 @@ type storeSession struct {
 
 	cancelClaim    context.CancelFunc // cancels the claim in progress, a call of store.Await; nil if no claim is pending
 	workersAtClaim int                // number of workers when this claim began
-	recallsAtClaim int                // number of recalls when this claim began
+	recallsAtClaim int                // number of recalls (jobs taken back from runners) when this claim began
 }
 
 // addSettlement adds a settlement to the pending report.
@@ -50,7 +50,7 @@ func (s *storeSession) handleStoreError(err error) error {
 		"next start of the service; %w", err)
 }
 
-// isTemporary reports whether an error of the store may go away, so that trying again makes sense.
+// isTemporary reports whether the operation that failed with this error of the store may succeed later.
 func isTemporary(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
@@ -93,7 +93,7 @@ func (l *loop) claimInBackground(maxJobs, workerCount, recallCount int) {
 
 // startClaimed starts the jobs that claimInBackground has claimed. If the pool has taken jobs back from
 // runners since the claim began, these may rank before the claimed jobs. startClaimed then returns the
-// claimed jobs to the queue, so that the next claim can choose among all of them.
+// claimed jobs to the queue too, so that the next claim chooses the first ones of all these jobs.
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
@@ -109,8 +109,8 @@ func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	return nil
 }
 
-// finishStored handles a report that was stored. It removes the leases whose end was recorded, and answers
-// callers whose changes were stored or refused. It returns lines for the log.
+// finishStored is called after the store has recorded a report. It removes the leases whose end was recorded,
+// and answers callers whose changes were stored or refused. It returns lines for the log.
 func (l *loop) finishStored(report store.Report, refusalErrs map[queue.Lease]error) []logLine {
 	l.mu.Lock()
 	lines := l.attemptLogLinesLocked(report.Settlements)
@@ -157,8 +157,8 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.currentLocked()
-	// Return the jobs if they may not start now. The runner may have died since the claim began, or a stop, a
-	// pause or a recall may have begun.
+	// Return the jobs if they may not start now. Since the claim began, the runner may have died, or a stop,
+	// a pause or a recall (taking back jobs) may have begun.
 	if conn == nil || !l.mayStartLocked() || l.leases.isRecallingLocked() {
 		l.returnClaimed(jobs)
 		return

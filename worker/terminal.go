@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// AwaitStart waits until the current attempt of a leased job is known to run, and returns the job. ok is
-// false if the job is not leased, or if the attempt or ctx ends first.
+// AwaitStart waits until the current attempt of a job is known to run, and returns the job. ok is false if
+// this pool has not claimed the job, or if the attempt or ctx ends first.
 func (p *Pool) AwaitStart(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]

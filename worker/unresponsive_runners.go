@@ -71,7 +71,7 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 // returnExpired handles leases whose start deadlines have passed, and whose runner, at the given location, is
 // unresponsive or disconnected. It returns the jobs that have not started to the queue. This is safe, because
 // the runner refuses to start a job after its start deadline. returnExpired keeps the leases of jobs that the
-// runner may have started, since their results may still arrive.
+// runner may have started, because the runner may still send their results.
 func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 	leases := make([]wire.Lease, len(expired))
 	for i, h := range expired {
@@ -105,8 +105,8 @@ func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 }
 
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
-// location. complete is true if dirs contains all of them, at least one, and none of these runners was found
-// dead.
+// location. complete is true if no other runner can have started these jobs, dirs is not empty, and no runner
+// in dirs was found dead.
 func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, complete bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
@@ -180,8 +180,8 @@ func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 		RunnerText(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
 }
 
-// RunnerText returns the words with which messages name a runner. pid 0 means that the pid is unknown,
-// because the service has never been connected to the runner.
+// RunnerText returns the name of a runner for messages, such as "the runner with pid 123". pid is 0 if the
+// pid is unknown, because the service has never been connected to the runner.
 func RunnerText(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"
@@ -215,8 +215,8 @@ func (p *Pool) RunnerError() error {
 	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.spawnErr)
 }
 
-// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then recovers
-// these runners like other dead runners.
+// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then decides how
+// these jobs ended, as for any dead runner.
 func (p *Pool) killUnresponsiveAtStop() {
 	p.mu.Lock()
 	var dirs []string

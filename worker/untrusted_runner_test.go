@@ -12,8 +12,8 @@ import (
 )
 
 // If a runner sends frames about a job that another runner has, these frames change nothing, and a Result
-// frame is not acknowledged. So an account whose runner was used in the past cannot end jobs of other
-// accounts.
+// frame is not acknowledged. So if jobs ran under another account in the past, a runner of that account
+// cannot end jobs of other accounts.
 func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)

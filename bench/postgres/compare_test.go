@@ -21,7 +21,7 @@ import (
 // a process that takes jobs from the queue.
 type program struct {
 	name        string
-	nodeCommand []string // nil means this test program; the value of roleVariable is then name
+	nodeCommand []string // nil means this test program, with roleVariable set to name
 	fillCommand []string
 }
 

@@ -42,8 +42,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles maps a value of roleVariable to the function that such a process runs. A node prints "ready" and begins
-// when it reads a line. Every few milliseconds, it prints how many jobs it has ended and stored as ended.
+// roles maps each value of roleVariable to the function that a process with this value runs. A node prints
+// "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs it has completed, as
+// stored in the database.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
 	"river": riverNode, "river-fill": fillRiver,
@@ -66,14 +67,15 @@ func printProgress(endedJobs *atomic.Int64) {
 	}
 }
 
-// jobCountFromEnv returns the number of jobs to enqueue. A process that fills the queue gets it in nameVariable.
+// jobCountFromEnv returns the number of jobs to enqueue. For a process that fills the queue, nameVariable
+// contains this number instead of a name.
 func jobCountFromEnv() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
 }
 
-// jobsPerClaim is the number of jobs that a node claims with one request. It is the same for queuectl,
-// graphile-worker and pg-boss, and twice as high for River.
+// jobsPerClaim is the number of jobs that a node of queuectl, graphile-worker or pg-boss claims with one
+// request. A node of River claims twice as many.
 var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
 
 // openStore opens the queue as a node with the given name.

@@ -72,7 +72,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// run prepares this process to be a runner, and executes attempts until the runner is stopped.
+// run prepares this process to be a runner, and executes jobs until the runner is stopped.
 func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err := process.Prepare(); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	defer end()
 	own := launcher.RunnerSettings{RunnersDir: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
-	// refuse reports a failed start to the service. It does nothing if the runner was started without a spawn
-	// request.
+	// refuse reports a failed start to the service that requested this runner. It does nothing if the service
+	// started the runner itself, without a request to the launcher or to systemd.
 	refuse := func(error) {}
 	if r.readsRequest {
 		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")

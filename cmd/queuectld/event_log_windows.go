@@ -44,9 +44,8 @@ type eventLog struct {
 	windowEnd     time.Time                                 // end of the current window; guarded by mu
 }
 
-// openEventLog returns a handler for the event log. It opens the log at the first event instead of now, because
-// at boot the service may start before the event log. The events use the source that the installation has
-// added.
+// openEventLog returns a handler for the event log. The handler opens the log at its first event, because at
+// boot the event log may start later than the service.
 func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {

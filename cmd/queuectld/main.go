@@ -68,7 +68,7 @@ func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
-	// The service executes the program with this argument, as a job that posts one webhook.
+	// With this argument, the program is a job of the service that posts one webhook.
 	if len(os.Args) == 2 && os.Args[1] == webhookArg {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}

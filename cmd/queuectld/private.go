@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs the service for one `queuectl run --private`, in the process that calls it. It calls
-// onReady when the service accepts requests.
+// servePrivate runs the service for one `queuectl run --private`, in the same process. It calls onReady when the
+// service accepts requests.
 func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {

@@ -17,7 +17,7 @@ const singleProcessorDelay = time.Second
 // With more than one processor, each goroutine that is woken also wakes a thread that searches for more work.
 // That costs 5 % of the processor time while the service runs many short jobs. With only one processor, no
 // goroutine can prepare the next commit while a thread waits for the disk. So procsTuner uses more than one
-// only while requests overlap.
+// processor only while requests overlap.
 type procsTuner struct {
 	setProcs           func(n int) // sets GOMAXPROCS
 	maxProcs           int         // value of GOMAXPROCS while requests overlap
@@ -69,10 +69,10 @@ const (
 	heapHeadroom = heapLimit / 2
 )
 
-// tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with the default
-// of Go short jobs would cause a collection each second. A memory limit keeps the heap small when requests are
-// large or many browsers are connected. The limit follows the live heap: a fixed limit near its size would make
-// the collector run continuously.
+// tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with Go's default
+// setting, short jobs would cause a collection each second. A memory limit keeps the heap small when requests
+// are large or many browsers are connected. adjustMemoryLimit keeps the limit above the size of the live heap,
+// because the collector would run continuously at a limit that is too low.
 // See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)

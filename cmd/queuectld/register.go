@@ -106,8 +106,8 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	return a.startUnregistered(ctx, t)
 }
 
-// ownOrSystemService returns the user's own service or the system's service. The service need not be
-// registered.
+// ownOrSystemService returns the user's own service if ownService is true, else the system's service. The
+// service need not be registered with a service manager.
 func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
 	o := install.Options{User: ownService, Paths: config.SystemPaths()}
 	var err error
@@ -300,8 +300,8 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. It calls onRegistered if the
-// service is registered with a service manager, and onUnregistered if the service can start in the background.
+// startOrRestart calls onRegistered with the service that is registered with a service manager. If none is, and
+// the client's target is a service that can start in the background, it calls onUnregistered with this target.
 // Otherwise it calls onRegistered with the system's service. doneWord is "started" or "restarted", for the
 // printed message.
 func (a *app) startOrRestart(ctx context.Context, ownService bool, doneWord string,

@@ -155,8 +155,8 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Stderr != os.Stderr {
-			// Close standard error, which is another descriptor of the log file. It would keep a rotated log
-			// open.
+			// Close standard error, a second descriptor of the log file. Otherwise the process would keep the old
+			// log open after a log rotation.
 			a.Stderr.Close()
 		}
 		o.LogFile, a.Stderr = log, log

@@ -45,10 +45,10 @@ func ParseTables(path string, raw []byte) (tables map[string]any, err error) {
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// invalidKeyPath finds the key that makes a table of tableSetters invalid, so that the error can name its line.
-// It takes the first invalid inner table, in the order of the names. In that table, the key is at fault if its
-// name is in the error and the error changes when the key is removed. If no key meets both conditions,
-// invalidKeyPath returns the path of the inner table.
+// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid, so that the error can
+// name the line of this key. It looks only at the first invalid inner table, in the order of the names. There,
+// the invalid key is the one whose name is in the error and without which the error changes. If no key meets
+// both conditions, invalidKeyPath returns the path of the inner table.
 func invalidKeyPath(tableName string, table map[string]any,
 	setTable func(*config.Layer, map[string]any) error) []string {
 	wrong := func(innerName string, v any) string {

@@ -15,7 +15,7 @@ type Conns struct {
 	onBytesFreed func()
 
 	requestLimiter, listLimiter, streamLimiter *Limiter
-	// connRequestLimiter limits the requests in progress on each connection. Its Request.User is Conn.number.
+	// connRequestLimiter limits the requests in progress on each connection. Request.User is Conn.number here.
 	connRequestLimiter *Limiter
 	byteLimiter        *Limiter // counts the bytes of request lines and answers in progress
 	growingLineLimiter *Limiter // counts incomplete request lines that may exceed FreeBytes
@@ -46,8 +46,8 @@ func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 		growingLineLimiter: perUser(1)}
 }
 
-// SetUnlimitedBytes turns the bound on bytes off or on. The server turns it off if its clients may read as
-// slowly as they like.
+// SetUnlimitedBytes turns the bound on bytes off (true) or on (false). The server turns the bound off if its
+// clients may read as slowly as they like.
 func (s *Conns) SetUnlimitedBytes(unlimited bool) { s.unlimitedBytes.Store(unlimited) }
 
 // UnlimitedBytes reports whether the bound on bytes is off.
@@ -96,8 +96,8 @@ func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	return l.Acquire(ctx, r) == nil
 }
 
-// addConnBytes adds n to the bytes of the connection. It returns by how much the bytes of the user change,
-// since the first FreeBytes of each connection do not count. The caller must add the result to
+// addConnBytes adds n to the bytes of the connection. The first FreeBytes of each connection do not count for the
+// user, so addConnBytes returns how much the user's number of bytes changes. The caller must add this result to
 // Conns.byteLimiter.
 func (c *Conn) addConnBytes(n int64) int64 {
 	bytes := c.inUseBytes.Add(n)
@@ -138,7 +138,7 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	case mayGrow && c.awaitRoom(ctx, c.conns.byteLimiter, room):
 		return nil
 	}
-	c.conns.byteLimiter.ForceAdd(room) // needed because AddBytes below frees the bytes again
+	c.conns.byteLimiter.ForceAdd(room) // these bytes are not counted yet, but AddBytes below subtracts them
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
@@ -146,8 +146,8 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 		c.conns.bounds.MaxBytes)
 }
 
-// EndLine is called at the end of each line. After an incomplete line, it allows another line of the user to
-// exceed FreeBytes.
+// EndLine is called at the end of each line. If the line was the user's one incomplete line that could exceed
+// FreeBytes, another incomplete line of the user may now do so.
 func (c *Conn) EndLine() {
 	if c.lineGrowing {
 		c.lineGrowing = false

@@ -48,7 +48,7 @@ type Request struct {
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
 	// Condition must also be true before the request gets room; nil means no condition. The caller must call
-	// Dispatch when its result may have changed. The function must not use the Limiter.
+	// Dispatch when the result of Condition may have changed. Condition must not use the Limiter.
 	Condition func() bool
 }
 

@@ -19,8 +19,8 @@ const (
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// InheritedAttributes names the limit by name and unit. If name is "", InheritedAttributes does not
-	// report the limit, because no job fails when the limit is lower than usual.
+	// name and unit describe the limit in the texts of InheritedAttributes. If name is "", InheritedAttributes
+	// does not report the limit, because no job fails when the limit is lower than usual.
 	name, unit string
 	// hard is 0 if the default differs between systems. If it is not 0, soft is at most hard.
 	soft, hard uint64
@@ -166,8 +166,8 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops two rights of the caller that its account does not have: the session keyring, which
-// ends with the caller's session, and the capabilities that exec would pass on.
+// resetCredentials drops what the calling process has, but its account does not have by itself: the session
+// keyring, which ends with the caller's session, and the capabilities that exec would pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

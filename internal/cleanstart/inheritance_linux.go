@@ -87,8 +87,8 @@ func (l limit) defaultHard() uint64 {
 	return most / 2
 }
 
-// addRights adds the rights that this process lacks and process 1 has. In a container, the container's
-// restrictions apply to both, so addRights does not report them.
+// addRights adds the restrictions of this process that process 1 does not have. The restrictions of a container
+// apply to both processes, so addRights does not report them.
 func (l *attributes) addRights(ownStatus, initStatus procStatus) {
 	l.addIf(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")

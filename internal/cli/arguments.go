@@ -72,8 +72,8 @@ func ExactArgs(n int, argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkArgCount(cmd, args, n, argsText) }
 }
 
-// checkArgCount returns an error if there are not n arguments. It is separate from ExactArgs, because the
-// compiler inlines ExactArgs into the code of every command.
+// checkArgCount returns an error if there are not n arguments. The compiler inlines ExactArgs into every
+// command, so the code of the check is in this separate function, which is not copied.
 func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) error {
 	if len(args) == n {
 		return nil
@@ -107,7 +107,7 @@ func AtMostOneArg(argsText string) cobra.PositionalArgs {
 }
 
 // GroupCommand returns a command that only contains subcommands. If the user names an unknown subcommand, the
-// returned command fails with an error that suggests the right one.
+// command fails with an error that suggests the right one.
 func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

@@ -144,12 +144,12 @@ func NamedRequestVerb[P, R any](a *App, use, short, argText string, name *string
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. If there are no
+// ListVerb builds a command that prints a table of all objects of one kind, such as nodes. If there are no
 // objects, the command prints emptyText. If offline is true, the command can also read a private run that has
 // no running service.
 //
-// readPage returns the page of objects at a cursor. It also returns the cursor of the next page, or "" after
-// the last page.
+// readPage returns one page of the objects. It also returns the cursor of the next page, or "" after the last
+// page.
 func ListVerb[T any](a *App, short, emptyText string, headings []string, offline bool,
 	readPage func(ctx context.Context, c *control.Client, cursor string) (list []T, nextCursor string, err error),
 	makeRow func(*T) []string) *cobra.Command {
@@ -173,8 +173,8 @@ func ListVerb[T any](a *App, short, emptyText string, headings []string, offline
 	}
 }
 
-// ReadAndPrint is CallAndPrint for a command that only reads. Such a command can also read the directory of a
-// private run that has no running service.
+// ReadAndPrint is like CallAndPrint, for a command that only reads. Such a command can also read the
+// directory of a private run that has no running service.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
 	a.MissingQueueIsEmpty = true
@@ -196,8 +196,8 @@ func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, 
 	return printReply(got)
 }
 
-// errNothingToCheck is the error of a health check when no queue exists. A health check must fail then,
-// although a command that lists jobs succeeds.
+// errNothingToCheck is the error of a health check if no queue exists. Commands that list jobs print an empty
+// list in that case, but a health check must fail.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
 		"hello' (or run: queuectl service start)"}

@@ -75,7 +75,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// addToBatch counts at most maxCountedBatchJobs jobs of a batch.
+// maxCountedBatchJobs is the highest number of jobs of a batch that addToBatch counts.
 const maxCountedBatchJobs = 10_000
 
 // addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.

@@ -114,8 +114,8 @@ func invalidValueText(e *pflag.InvalidValueError) string {
 	return errors.Unwrap(e).Error()
 }
 
-// If a command has more than maxFlagsInHelp flags, --help shows a selection of them, and --help --all shows
-// all.
+// maxFlagsInHelp is the highest number of flags that --help always shows. If a command has more flags, --help
+// shows a selection, and --help --all shows all.
 const maxFlagsInHelp = 30
 
 // allFlagsHint returns how to list all flags of a command.

@@ -40,7 +40,7 @@ type FollowedJobs interface {
 type JobsProgress struct {
 	term.ProgressBar
 	RetryCount int64                // number of failed jobs that will be retried
-	IsRetrying func(seq int64) bool // reports whether a failed job of the queue belongs to the set
+	IsRetrying func(seq int64) bool // reports whether a job that will be retried belongs to the set
 }
 
 // Follower follows a set of jobs.

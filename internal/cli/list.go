@@ -302,9 +302,8 @@ func sortForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobs returns the first limit jobs, of the states in p or of all states. It takes them from the
-// service's reply for the status screen. It returns errTooFewJobs if that reply contains too few jobs of
-// these states.
+// firstJobs returns the first limit jobs, of the states in p or of all states. It takes them from the jobs of
+// the status screen, which are only some of each state. If these are too few, it returns errTooFewJobs.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
@@ -341,7 +340,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	return jobs, total > int64(len(jobs)), nil
 }
 
-// errTooFewJobs means that the reply for the status screen contains too few jobs of the wanted states.
+// errTooFewJobs means that the status screen contains fewer jobs of the requested states than the table can
+// show.
 var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
 // newestJobs returns the jobs for a table. It reads the newest jobs of each group of states with a separate

@@ -16,10 +16,10 @@ import (
 // service without workers, stores the jobs of all new lines in one batch, and then sets the number of workers.
 // The jobs start, and the program follows them until no more jobs will run.
 //
-// A run can be interrupted and repeated. The id of a job consists of the number of its line, a hash of the line
-// and the flags, and the id that the line declares. For example, line 3 with the id "build" is stored as job
-// 3-0123456789-build. When the run is repeated, the ids show which lines are already stored. If the hash of a
-// line differs from the stored one, the line has changed, which is an error.
+// A run can be interrupted and repeated. The id of a job consists of the number of its line, a hash of the
+// line and the flags, and the id that the line declares. For example, line 3 with the id "build" is stored as
+// job 3-0123456789-build. When the run is repeated, these ids show which lines are already stored. A
+// different hash for the same line number means that the line has changed, which is an error.
 
 // PrivateFlags are the flags of "queuectl run" that are valid only with --private.
 // See docs/decisions/0067.

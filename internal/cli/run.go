@@ -376,8 +376,8 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	return nil
 }
 
-// printUnsuccessfulEnd prints how a job ended, if the job did not complete. On a terminal it always prints
-// this. Elsewhere it prints this only if the job has a reason or is cancelled, because the exit code does not
+// printUnsuccessfulEnd prints how a job ended, if the job did not complete. On a terminal it always does so.
+// Elsewhere it does so only if the job has a reason or is cancelled, because the exit code alone does not
 // explain such an end.
 func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))

@@ -102,8 +102,8 @@ func (s *Selection) flagUsages() (failedUsage, olderUsage string, hideFailed boo
 	return failedUsage, olderUsage, hideFailed
 }
 
-// selectsWholeQueue reports whether the flags select all jobs of a queue, whatever their states, users and ids
-// are.
+// selectsWholeQueue reports whether the flags select all jobs of a queue: they name a queue, and set no
+// condition on the jobs' states, users, ids, batches or ages.
 func (s *Selection) selectsWholeQueue() bool {
 	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" &&
 		s.OlderThan == 0
@@ -227,8 +227,8 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 }
 
 // confirmBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is
-// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For
-// wholeQueueText, see RunBulk.
+// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulk
+// explains wholeQueueText.
 func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string,
 	dryRun, asksConfirmation bool,
 	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {

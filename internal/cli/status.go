@@ -124,8 +124,8 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.PrintPairs(10, lines)
 }
 
-// screenOverheadLines is how many lines of the screen are not rows of jobs. The other constants bound the
-// number of rows in each part of the screen.
+// screenOverheadLines is the number of lines on the screen that are not rows of jobs. The other two constants
+// bound the number of rows in each part of the screen.
 const (
 	screenOverheadLines    = 12
 	minSectionRows         = 2

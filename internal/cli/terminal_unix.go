@@ -48,8 +48,8 @@ type terminalSession struct {
 	modes            termtext.Modes
 }
 
-// allAttempts is higher than the number of any attempt. leaveAttempt(allAttempts) disconnects from all
-// attempts.
+// allAttempts is higher than the number of any attempt, so leaveAttempt(allAttempts) disconnects the terminal
+// from every attempt.
 const allAttempts = 1 << 30
 
 // JoinTerminal connects the user's terminal to the terminal of each attempt of a job. It returns when the job

@@ -47,15 +47,15 @@ type waiter struct {
 	doneCount      int             // number of jobs that have ended
 	initiallyEnded int             // number of jobs that had already ended when the wait began
 	retryingSeqs   map[int64]bool  // sequence numbers of the failed jobs that will be retried
-	waitCtx        context.Context // ends at the timeout and when the user interrupts the wait
+	waitCtx        context.Context // ends at the timeout, or when the user interrupts the wait
 	lastEndedIndex int             // index in jobs of the job that ended last
 	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
 	jobLog         *JobLog         // nil without --joblog
 }
 
-// waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. afterEvent is the number
-// of an event that occurred before the states in jobs were read, so no later event is missed. The exit code
-// is that of the first job that did not complete.
+// waitMany waits until all jobs have ended or, if waitFlags.anyJob is true, until one has. afterEvent is the
+// number of an event that occurred before the states in jobs were read, so no later event is missed. The exit
+// code is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, afterEvent int64,
 	f waitFlags) error {
 	w := &waiter{waitFlags: f, app: a, client: c, startedAt: time.Now(), jobs: jobs, indexBySeq: map[int64]int{},

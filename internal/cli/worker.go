@@ -116,8 +116,8 @@ func workerListVerb(a *App) *cobra.Command {
 	})
 }
 
-// addWorkersUntilInterrupt adds n workers. On Ctrl-C it removes them, and jobs that are running then may
-// finish.
+// addWorkersUntilInterrupt adds n workers and waits for Ctrl-C. Then it removes n workers, after their
+// running jobs have finished.
 func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
 	// Call Notify before the request, because the user may press Ctrl-C just after the reply has arrived.

@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	writeFile(t, want, "old") // the new content has the same length as the correct one
+	writeFile(t, want, "old") // the wrong content has the same length as the right one
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}

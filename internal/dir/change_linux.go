@@ -21,8 +21,8 @@ const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | uni
 // WaitForChange waits until one of the named files in dir, or dir itself, is created, removed or replaced. It
 // returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// WaitForChange calls onWatching once it notices every further change. That function can check the current
-// state of the files. If it returns false, WaitForChange returns nil immediately.
+// WaitForChange calls onWatching once it can miss no further change, so that the caller can check the
+// current state of the files. If onWatching returns false, WaitForChange returns nil immediately.
 func WaitForChange(ctx context.Context, dir string, names []string, onWatching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -33,8 +33,8 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// open opens a file for reading and writing. ok is false if another process has the file open and does not
-// share it, or if share does not admit the access of that process.
+// open opens a file for reading and writing. share says what other processes may do while the file is open.
+// ok is false if this access and that of a process that already has the file open exclude each other.
 func open(path string, share, disposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

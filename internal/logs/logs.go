@@ -34,7 +34,7 @@ func (l RotatingFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// rotate copies a log that is too large, and truncates it.
+// rotate copies the log to a second file and truncates it, if it is larger than maxLogBytes.
 func (l RotatingFile) rotate() {
 	info, err := l.File.Stat()
 	if err != nil || info.Size() <= maxLogBytes {

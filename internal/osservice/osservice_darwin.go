@@ -18,8 +18,8 @@ func FindUserService() (startCommand string, registered bool) {
 	return "launchctl load " + PlistPath(), err == nil
 }
 
-// EndsAtLogout returns false, although launchd always ends a user's service at logout. The user cannot change
-// that, so there is no advice to give.
+// EndsAtLogout returns false, although launchd always ends a user's service at logout. Callers would advise
+// the user to change that, which is not possible.
 func EndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd

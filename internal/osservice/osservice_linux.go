@@ -24,7 +24,7 @@ func EndsAtLogout() bool {
 }
 
 // isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
-// is unknown, because callers have no advice for that case.
+// is unknown, so that callers give no advice in that case.
 func isLingering() bool {
 	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))

@@ -164,7 +164,7 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// readAhead waits for at most maxUnidentified clients at the same time. For each further client, ClientOf
+// ClientOf reads ahead for at most maxUnidentified clients at the same time. For each further client it
 // returns errTooManyUnidentified.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate

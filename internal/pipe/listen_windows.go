@@ -133,8 +133,8 @@ func retryWhileNameTaken(createInstance func() error) error {
 	}
 }
 
-// newInstance creates a pipe instance for one client. sd matters only for the first instance. Windows ignores
-// the security descriptors of later ones.
+// newInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses
+// only that of the first instance and ignores those of later ones.
 func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {

@@ -432,8 +432,8 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	})
 }
 
-// If a thread cannot stop impersonating the client, ClientOf returns an error, and no other goroutine uses the
-// thread.
+// If a thread cannot stop acting as the client, ClientOf returns an error, and no other goroutine runs on
+// that thread.
 func TestThreadThatStaysTheClient(t *testing.T) {
 	_, server := connectedPair(t)
 	revertToSelf = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }

@@ -47,7 +47,7 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 	}
 }
 
-// A time of today is shown without the date. Any other time is shown without the seconds.
+// A time of today is shown without the date, and any other time without the seconds.
 func TestClockIsShort(t *testing.T) {
 	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
 	for at, want := range map[time.Time]string{

@@ -41,12 +41,12 @@ func dashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText:
 // numberCell returns a cell that is sorted by its number.
 func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), sortNumber: n} }
 
-// cellSortedByNumber returns a cell that is sorted by a number.
+// cellSortedByNumber returns a cell that shows a text but is sorted by a number.
 func cellSortedByNumber[N ~int | ~int64](text string, n N) Cell {
 	return Cell{Text: text, sortNumber: int64(n)}
 }
 
-// optionalNumberCell returns a cell that is sorted by a number. A job without the number comes first.
+// optionalNumberCell returns a cell that shows a text but is sorted by a number. A nil number comes first.
 func optionalNumberCell[N ~int | ~int64](text string, n *N) Cell {
 	return cellSortedByNumber(text, queue.ValueOr(n, -1))
 }

@@ -67,7 +67,7 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
 	}
 	const unmeasuredNote = " (usage is not measured)"
-	// The usage is unknown without control groups, and on older kernels.
+	// Without control groups, and on older kernels, the service cannot measure the usage.
 	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if lastAttempt.PeakTasks != 0 {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", lastAttempt.PeakTasks), ""

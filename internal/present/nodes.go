@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// GateColumns lists the headings of the list of gates.
+// GateColumns lists the headings of the list of gates: the locks, rate limits and resources that jobs use.
 var GateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
 
-// GateRow formats a gate as a row of the table.
+// GateRow returns the row of a lock, rate limit or resource in the list of gates.
 func GateRow(g *control.GateView) []string {
 	owner, rule := cmp.Or(g.User, "shared"), "gate set"
 	if g.Node != "" {
@@ -35,7 +35,7 @@ func GateRow(g *control.GateView) []string {
 // NodeColumns lists the headings of the list of nodes.
 var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
 
-// NodeRow formats a node as a row of the table.
+// NodeRow returns the row of a node in the list of nodes.
 func NodeRow(n *control.NodeView) []string {
 	state := n.State
 	if n.IsAnswering {

@@ -11,7 +11,7 @@ import (
 )
 
 // releaseParts maps the name of each part of a release to its arguments and the function that writes it. If
-// repeatsLastArg is set, the caller may repeat the last argument.
+// repeatsLastArg is set, the last argument may be given several times.
 var releaseParts = map[string]struct {
 	argNames       []string
 	repeatsLastArg bool

@@ -15,8 +15,8 @@ import (
 )
 
 // The changelog lists the changes in the section Unreleased under the version of the build, and other changes
-// under their own version. If the section Unreleased is empty, the changelog omits it, and the newest section
-// is that of the build.
+// under their own version. If the section Unreleased is empty, the newest section gets the version of the
+// build.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	for unreleased, want := range map[string][]versionEntry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {

@@ -40,13 +40,14 @@ func Done(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// IsEnding reports whether the session is ending. ctx must be derived from MarkSession.
+// IsEnding reports whether the session is ending. ctx must be derived from the result of MarkSession.
 func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding) }
 
-// ConsoleClosed reports whether the user has closed the console window. ctx must be derived from MarkSession.
+// ConsoleClosed reports whether the user has closed the console window. ctx must be derived from the result
+// of MarkSession.
 func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
-// endedWith reports whether the context of MarkSession has ended with the given cause.
+// endedWith reports whether the context that MarkSession has marked ended with the given cause.
 func endedWith(ctx context.Context, cause error) bool {
 	marked, known := ctx.Value(sessionKey{}).(context.Context)
 	return known && errors.Is(context.Cause(marked), cause)

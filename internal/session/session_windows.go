@@ -40,7 +40,7 @@ func Notify(parent context.Context, level uintptr) (ctx context.Context, stop fu
 
 // notify implements Notify.
 func notify(parent context.Context, level uintptr, createsWindow bool) (ctx context.Context, stop func(), err error) {
-	// Ignore an error, because the level only affects the order of notifications.
+	// Ignore an error, because the level only determines the order in which Windows notifies processes.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &sessionWatcher{

@@ -27,7 +27,7 @@ func Missing(t testing.TB, requirement, reason string) {
 	t.Skip("skipped: " + reason)
 }
 
-// UnlessRoot skips a test that needs root if another user runs it. It does so by calling Missing.
+// UnlessRoot calls Missing, which ends the test, if the test does not run as root.
 func UnlessRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,8 +35,8 @@ func UnlessRoot(t testing.TB, reason string) {
 	}
 }
 
-// UnlessProgram skips a test that needs a program which is not in PATH. It does so by calling Missing. It
-// returns the path of the program.
+// UnlessProgram returns the path of a program. If the program is not in PATH, it calls Missing, which ends
+// the test.
 func UnlessProgram(t testing.TB, name, reason string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

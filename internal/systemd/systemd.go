@@ -110,7 +110,8 @@ func WatchdogTimeout() time.Duration {
 // system or, in a user's service, among those of the user.
 type Unit string
 
-// queryTimeout is the timeout of a query that the caller repeats regularly.
+// queryTimeout is the timeout of a query. A caller repeats such queries regularly, so an unanswered one does
+// no harm.
 const queryTimeout = time.Second
 
 // systemctl runs systemctl and returns its output, or "" if that fails.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Controls keeps the control sequences of a program's output that may have changed modes of its terminal, such as
-// whether the cursor is visible. It keeps each sequence once. Their order is that of their last occurrences.
+// Controls keeps the control sequences in a program's output that may have changed modes of its terminal,
+// such as whether the cursor is visible. It keeps each distinct sequence once, sorted by the last occurrence.
 //
 // A Modes value that reads only these sequences gets the same state as one that reads the whole output, with
 // two exceptions. If a program pushes the same level on a stack several times, Controls keeps only one level.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// isASCIIOnly reports whether the locale of the terminal is not UTF-8. It reads the same variables as
-// setlocale(3).
+// isASCIIOnly reports whether the terminal's locale is not UTF-8, so that only ASCII can be shown. It reads
+// the same variables as setlocale(3).
 func isASCIIOnly() bool {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
 	codeset, _, _ := strings.Cut(locale[strings.IndexByte(locale, '.')+1:], "@")

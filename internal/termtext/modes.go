@@ -37,9 +37,9 @@ type change struct {
 	isSaved bool
 }
 
-// maxChanges bounds how many changes are kept. A new private mode that is not in watchedModes is kept only
-// while there are fewer than maxChanges. For modes in watchedModes the bound is three times as high, and for
-// other changes twice as high.
+// maxChanges bounds how many changes are kept, so that the memory of a Modes is bounded. The bound depends on
+// the change: it is maxChanges for a private mode that is not in watchedModes, three times as high for a mode
+// in watchedModes, and twice as high for any other change.
 const maxChanges = 64
 
 // defaultOnModes lists the private modes that are on after a reset. They are ANSI sequences, auto-wrap,
@@ -47,10 +47,9 @@ const maxChanges = 64
 // colours.
 const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 
-// watchedModes lists the private modes that would disturb a user most if they were not reset. They are about
-// keys, colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized output,
-// and reports of colours, size and keys. Their bound is higher, so that they are kept even after many other
-// changes.
+// watchedModes lists the private modes that would disturb a user most if they were not reset, such as those
+// for keys, cursor, screens and the mouse. For these modes the bound on changes is higher (see maxChanges),
+// so that they are kept even after many other changes.
 const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 

@@ -203,8 +203,8 @@ func TestModesAreBounded(t *testing.T) {
 }
 
 // A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
-// whole output. That holds for any output, for example with cancelled sequences, sequences inside strings, and
-// sequences that begin with U+009B.
+// whole output. This holds even for output with cancelled sequences, sequences inside strings, and sequences
+// that begin with U+009B.
 func TestControlsReadAsModesDo(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",

@@ -28,10 +28,12 @@ var binaries struct {
 // own test binary again; the child process sees the variable and does not wait for the lock.
 const lockedVariable = "QUEUECTL_TEST_LOCKED"
 
-// Main is the TestMain of a package. A test may start its own binary as a helper process. The map roles
-// contains the function of each kind of helper, by environment variable. If one of these variables is set, Main
-// runs its function and exits with the result. Otherwise it runs the tests. Only two packages whose tests call
-// Main run at a time, because their services, clients and jobs together use the whole machine.
+// Main is the TestMain of a package. It runs the tests. Only two packages whose tests call Main run at a
+// time, because their services, clients and jobs together use the whole machine.
+//
+// A test may start its own test binary as a helper process. It then sets one of the environment variables in
+// roles. In that process, Main runs the function for the variable instead of the tests, and exits with its
+// result.
 func Main(m *testing.M, roles map[string]func() int) {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {
@@ -90,8 +92,8 @@ func lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, awaitLock(f)
 }
 
-// lockOneOf waits until one of the two locks is free, and takes it. If the other lock is free later, its goroutine
-// takes it and releases it immediately.
+// lockOneOf waits until one of the two locks is free, and takes it. A goroutine keeps waiting for the other
+// lock, takes that lock when it is free, and releases it immediately.
 func lockOneOf(names [2]string) (unlock func(), err error) {
 	type result struct {
 		unlock func()

@@ -24,8 +24,8 @@ var DiskServer = map[string]func() int{diskRole: func() int {
 	return 1
 }}
 
-// Disk is a disk for tests whose writes are logged. It is an ext4 file system on a loop device. The loop device
-// uses the file disk.img, which a FUSE server serves.
+// Disk is a disk for tests. Each write to it is logged. It is an ext4 file system on a loop device, whose
+// file disk.img is served by a FUSE server.
 type Disk struct {
 	testing.TB
 	// dir is the base directory. Its subdirectories are fuse (the served files), disk and cut (mount points).

@@ -91,7 +91,8 @@ func (q *Queue) Start(args ...string) {
 	}
 }
 
-// TryStart is like Start, but returns an error if the service does not get ready.
+// TryStart is like Start, but returns an error if the service ends before it is ready, or is not ready in
+// time.
 func (q *Queue) TryStart(args ...string) error {
 	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.Dir}, args...))
 	cmd.Env = append(Environment(q.Dir), q.Env...)

@@ -40,8 +40,8 @@ const (
 
 	TreesOutliveRunners = false // jobs end with their runner, because Windows ends the runner's job object
 	HasTerminals        = false // the service cannot give jobs a terminal
-	// AuditsStop says whether an audit event records a stop of the service. On Windows that is so, because
-	// Windows has no SIGTERM and a request stops the service.
+	// AuditsStop says that a stop of the service leaves an audit event. Windows has no SIGTERM, so a request
+	// stops the service.
 	AuditsStop        = true
 	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
@@ -225,8 +225,8 @@ func HalfClose(c net.Conn) bool {
 }
 
 // PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
-// before a worker is free. PrefetchTag is the build tag of a program with these failpoints. Otherwise the
-// service prefetches only short jobs, and on Windows no job is short.
+// before a worker is free. PrefetchTag is the build tag of a program with these failpoints. Without them, the
+// service prefetches only short jobs. On Windows, every job takes too long for that.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
 
 // runnerHelper is a text in the command line of the process that helps a runner: the console host.

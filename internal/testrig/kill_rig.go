@@ -173,8 +173,8 @@ func (q *Queue) queryIntAtServer(query string) int {
 	return n
 }
 
-// CountReserved returns the number of reserved jobs, which the service has sent to a runner, but which are not
-// known to have started.
+// CountReserved returns the number of reserved jobs: the service has sent them to a runner, but does not know
+// yet whether they have started.
 func (q *Queue) CountReserved() int {
 	q.Helper()
 	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServer is empty, because no test on Windows uses a Disk. On Linux it is an entry for the map that Main
-// expects.
+// DiskServer contains the helper processes that a test needs for a Disk. It is empty, because no test on
+// Windows uses a Disk.
 var DiskServer map[string]func() int
 
 // awaitLock waits until it can lock a file.

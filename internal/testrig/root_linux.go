@@ -82,8 +82,8 @@ func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policy
 	return q, policyPath
 }
 
-// StartLauncher starts the launcher, which starts runners as root, in the same way as a service of root does.
-// The launcher ends with the test.
+// StartLauncher starts the launcher, the process of root that starts runners, in the same way as a service of
+// root does. The launcher ends with the test.
 func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()

@@ -52,7 +52,7 @@ func (p Person) HasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service with the given settings to which every user can connect. It skips the test
+// SharedQueue starts a service to which every user can connect, with the given settings. It skips the test
 // unless root runs the test, because only root can act as several users.
 func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()

@@ -46,8 +46,8 @@ Swap:                  4 kB
 	}
 }
 
-// TrimIfIdle collects the heap once when the program is idle after it has worked. It collects nothing while the
-// program works, and does not collect a second time before the program has worked again.
+// TrimIfIdle collects the heap once when the program is idle again after work. It collects nothing while the
+// program works, and nothing more until the program has worked again.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()

@@ -33,10 +33,10 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 	return defaultTimerSlackNanos
 })
 
-// RestartWithTimerSlack executes this program again with a larger timer slack. A thread inherits the slack of
-// the thread that creates it, and the Go runtime creates its monitor thread before main runs, so only a new
-// program gives that thread the larger slack. Just before the exec, RestartWithTimerSlack calls beforeExec on
-// the same thread. In the restarted program, it does nothing.
+// RestartWithTimerSlack executes this program again with a larger timer slack. It does nothing in the
+// restarted program. The restart is necessary, because the Go runtime creates its monitor thread before main
+// runs, and a thread inherits the slack of the thread that creates it. Just before the exec,
+// RestartWithTimerSlack calls beforeExec on the same thread.
 func RestartWithTimerSlack(beforeExec func()) error {
 	if os.Getenv(timerSlackVariable) != "" {
 		// Set the name that ps shows. The kernel took it from the executed path, so it is "exe".
@@ -66,8 +66,8 @@ func ExecWithTimerSlack(env []string) error {
 		"that /proc is mounted", err)
 }
 
-// RestoreTimerSlack gives the calling thread its original slack. A process that the thread starts then inherits
-// that slack. The caller must have locked the goroutine to its thread. RawSyscall6 is safe because this call
+// RestoreTimerSlack gives the calling thread its original slack, which a process that the thread starts
+// inherits. The caller must have locked the goroutine to its thread. RawSyscall6 is safe because this call
 // never blocks.
 func RestoreTimerSlack() {
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, originalTimerSlack(), 0, 0, 0, 0)

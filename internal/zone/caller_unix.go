@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// UnreadTZ returns the value of TZ if package time could not read it. That package reads only names and paths
-// of zone files, and silently uses UTC for any other value. If TZ is not set and the machine's zone file is
-// missing, UnreadTZ returns the path of that file.
+// UnreadTZ returns the value of the environment variable TZ, and unread=true, if package time could not read
+// that value and therefore silently uses UTC. Package time reads only names and paths of zone files. If TZ is
+// not set and the machine's zone file is missing, UnreadTZ returns the path of that file.
 func UnreadTZ() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -40,8 +40,8 @@ func machineZone() (*time.Location, error) {
 	return l, err
 }
 
-// CallerZone returns the name of this process's time zone, in a form that a service on the same machine can
-// load.
+// CallerZone returns the name of this process's time zone. A service on the same machine can pass the name to
+// Load.
 func CallerZone() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalName is the name for the zone of the machine. It follows later changes of that zone.
+// LocalName is a name for the zone of the machine, whatever zone that is.
 const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
@@ -79,8 +79,8 @@ func parsePOSIX(name string) (*time.Location, bool) {
 	return l, short != unparsedRuleName
 }
 
-// unparsedRuleName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses
-// this zone only if it cannot parse the last line of the file.
+// unparsedRuleName is the abbreviation of a zone in the file that buildTZif returns. If package time returns
+// a time in this zone, it could not parse the last line of the file.
 const unparsedRuleName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.

@@ -24,8 +24,8 @@ const (
 	attemptAcknowledged                     // the service has its result
 )
 
-// attemptMoves lists, for each phase, the phases that may follow. The runner forgets a waiting attempt that is
-// dropped, so dropping is not a phase.
+// attemptMoves lists, for each phase, the phases that may follow. The runner removes a waiting attempt that
+// the service cancels, so there is no phase for cancelled attempts.
 var attemptMoves = [...][]attemptPhase{
 	attemptWaiting:      {attemptStarting},
 	attemptStarting:     {attemptRunning, attemptUnjournaled, attemptJournaled}, // a failed start has no process
@@ -45,7 +45,7 @@ type attempt struct {
 	slot             int64           // slot in the running table; 0 in the phase waiting
 	pid              int             // pid of the main process; 0 before the phase running
 	startedAtMillis  int64           // milliseconds since 1970
-	sendsImmediately bool            // frames about the attempt are sent without waiting for others
+	sendsImmediately bool            // frames about the attempt are sent without waiting for other frames
 	pendingKill      func()          // kills the attempt right after the fork; nil unless a kill arrived earlier
 	isPaused         bool            // the process tree is frozen, or is to be frozen when it starts
 	signals          signalQueue     // signals that are still to be sent to the attempt
@@ -79,8 +79,8 @@ func (a *attempt) assignWorkerLocked(w *process.Worker) {
 	a.worker = w
 }
 
-// recordForkLocked records the main process of the attempt. If a kill or a pause was requested before the fork,
-// it is executed now.
+// recordForkLocked records the main process of the attempt. If a kill or a pause was requested before the
+// fork, recordForkLocked executes it now.
 func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {
 	a.enterPhaseLocked(attemptRunning)
 	a.pid, a.startedAtMillis = pid, forkedAt.UnixMilli()

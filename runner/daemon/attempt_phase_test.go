@@ -107,8 +107,8 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	}
 }
 
-// In a runner that is closing, settling the last result ends the runner. settle stores the result and frees the
-// slot.
+// If a runner is closing, it ends when the result of its last attempt has been stored. settle stores the
+// result and frees the attempt's slot in the running table.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := addRunningAttempt(s, l)

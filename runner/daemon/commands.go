@@ -84,7 +84,7 @@ func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 		return
 	}
 	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // frames about it may wait in the outbox
+	if a.phase >= attemptRunning && s.link.conn != nil { // frames about the attempt may wait in the outbox
 		s.link.conn.FlushNow()
 	}
 }

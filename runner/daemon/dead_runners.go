@@ -32,7 +32,8 @@ func (s *server) handleRecover(c *conn, f *wire.Recover) {
 	c.SendFrames(&answer)
 }
 
-// removeDeadRunner removes the directory with the given name, which belongs to a dead runner. It logs an error.
+// removeDeadRunner removes the directory with the given name, which belongs to a dead runner. If that fails,
+// it logs the error.
 func (s *server) removeDeadRunner(name string) {
 	dir, err := s.deadRunnerDir(name)
 	if err == nil {

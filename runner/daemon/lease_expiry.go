@@ -20,8 +20,8 @@ import (
 // The service cannot end the jobs itself in that case, because it may hang or be dead. The runner may hang too.
 // Therefore a watchdog process ends the runner and its jobs if the runner does not end them in time.
 
-// leaseTerm says when the leases of the service end. All leases end at the same time. It also contains the
-// watchdog, which ends the jobs in time if the runner hangs or dies.
+// leaseTerm says when the leases of the service end. All leases end at the same time. leaseTerm also contains
+// the watchdog, which ends the jobs in time if the runner hangs or dies.
 type leaseTerm struct {
 	endsAt        time.Time     // zero if the leases are not limited in time
 	endsSinceBoot time.Duration // the same time as endsAt, as time since boot; 0 if unknown
@@ -97,7 +97,8 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 // is less than half of the shortest time between the end of the leases and the end of the node lease.
 const watchdogKillDelay = 150 * time.Millisecond
 
-// armWatchdogLocked sets the time at which the watchdog kills this process, unless a later time is set before.
+// armWatchdogLocked makes the watchdog kill this process watchdogKillDelay after the end of the leases. Until
+// then, a renewal of the leases can set a later time.
 func (l *leaseTerm) armWatchdogLocked() {
 	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
 }
@@ -127,8 +128,8 @@ func (s *server) checkLeases() {
 // watchdogStartLimit is how long the start of a watchdog may take before a message is logged.
 const watchdogStartLimit = 5 * time.Second
 
-// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. The watchdog ends
-// the runner's jobs in time if the runner dies, even if the service cannot do so. startLeaseWatchdog returns
+// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner
+// dies, the watchdog ends the runner's jobs in time, even if the service hangs. startLeaseWatchdog returns
 // when the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
@@ -149,7 +150,7 @@ func (s *server) startLeaseWatchdog() {
 	s.setLeaseWatchdog(w)
 	<-s.life.done
 	s.setLeaseWatchdog(nil)
-	s.runningTable.SetLeasesExpire(false) // so that the watchdog does not try to end jobs: none are left
+	s.runningTable.SetLeasesExpire(false) // no jobs are left, so the watchdog must not try to end jobs
 	w.End()
 }
 

@@ -25,9 +25,9 @@ func newRunningTable(t *testing.T) *rundir.Table {
 	return table
 }
 
-// When the leases end, waiting attempts are dropped, and no attempt starts until the leases are renewed. After
-// a renewal, the leases last for the given duration from the arrival of the renewal. With a duration of 0, they
-// do not end.
+// When the leases end, the runner removes the waiting attempts, and starts no attempt until the leases are
+// renewed. A renewal contains the time from its arrival to the new end of the leases. If this time is 0, the
+// leases do not end.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{

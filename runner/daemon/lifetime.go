@@ -54,10 +54,10 @@ func (s *server) hasUnendedAttemptsLocked() bool {
 	return false
 }
 
-// stopAll ends the runner. It drops the waiting attempts. If systemd manages the runner as a separate unit and
-// no service is connected, stopAll waits up to stopTimeout, so that running attempts can end by themselves.
-// Then it kills those that still run, with the cause queue.EndStopped. The time between SIGTERM and SIGKILL is
-// at most grace.
+// stopAll ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit
+// and no service is connected, stopAll waits up to stopTimeout for the running attempts to end by themselves.
+// Then it kills the attempts that still run, with the cause queue.EndStopped. It waits at most grace between
+// SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingAttemptsLocked()
@@ -83,8 +83,8 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// unwantedCheckInterval is the time between two calls of Options.IsUnwanted. The runner ends if two calls in a
-// row return true.
+// unwantedCheckInterval is the time between two calls of Options.IsUnwanted, which reports whether the
+// service was stopped permanently. The runner ends if two calls in a row return true.
 const unwantedCheckInterval = 2 * time.Second
 
 // watchServiceUnit closes serviceStopped when the operating system has stopped the service permanently. It
@@ -104,7 +104,7 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 			return
 		}
 		if count == 2 {
-			s.link.unwantedTimer = nil // otherwise disconnectLocked could start the timer again
+			s.link.unwantedTimer = nil // so that disconnectLocked does not start the timer again
 			close(serviceStopped)
 		} else if s.link.conn == nil && s.life.phase != phaseEnded {
 			s.link.unwantedTimer.Reset(unwantedCheckInterval)
@@ -112,7 +112,8 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	})
 }
 
-// endingReportInterval is the time between two calls of Options.OnEnding.
+// endingReportInterval is the time between two calls of Options.OnEnding, which asks the operating system for
+// more time.
 const endingReportInterval = 10 * time.Second
 
 // reportEnding calls OnEnding again and again until the runner ends. OnEnding asks the operating system for

@@ -46,9 +46,9 @@ type server struct {
 	socket       *socket
 	diskQueue    diskQueue      // disk operations, which must not run while mu is held
 	sweeper      sweeper        // removes the private directories of attempts that have ended
-	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
+	orphanHint   chan struct{}  // receives a value when an attempt may have left orphans
 	goroutines   sync.WaitGroup // workers and the goroutines that workers start
-	workDirCount atomic.Int64   // how many private directories have got a name
+	workDirCount atomic.Int64   // number of private directories that were given a name
 
 	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
 	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
@@ -106,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 	o.OnReady(s.dir.path)
 
 	s.run(ctx)
-	s.runningTable.SetLeasesExpire(false) // so that the watchdog does not try to end jobs: none are left
+	s.runningTable.SetLeasesExpire(false) // no jobs are left, so the watchdog must not try to end jobs
 	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}

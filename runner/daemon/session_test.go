@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Gathered frames are sent exactly when their delay is over; so are frames that are gathered after that. A
+// The runner gathers frames for settleDelay and then sends them together. After that, it gathers again. A
 // frame that must not wait is sent immediately, together with the frames gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

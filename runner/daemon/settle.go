@@ -41,7 +41,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	}
 	s.workers.busyCount--
 	if a.phase == attemptUnjournaled {
-		s.unjournaledCount++ // without a journal entry, the attempt keeps its slot
+		s.unjournaledCount++ // the attempt keeps its slot in the running table until its result is in the journal
 	} else {
 		s.freeSlotLocked(a)
 		if s.unjournaledCount > 0 {

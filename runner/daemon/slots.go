@@ -33,8 +33,8 @@ func (s *server) freeSlotLocked(a *attempt) {
 	s.releaseSlotUseLocked(a)
 }
 
-// releaseSlotUseLocked removes one reason why the slot of an attempt is needed. It wakes workers that wait for
-// a free slot.
+// releaseSlotUseLocked removes one of the reasons for which the slot of an attempt is in use (see useCounts).
+// It wakes workers that wait for a free slot.
 func (s *server) releaseSlotUseLocked(a *attempt) {
 	s.slots.useCounts[a.slot]--
 	if s.slots.hasWaiter {

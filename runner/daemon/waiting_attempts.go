@@ -29,9 +29,9 @@ func (s *server) addAttemptLocked(f *wire.Start) {
 
 // insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. Within the list, the attempts
 // of one queue are sorted by Position. The service has decided in which order the queues take turns, so the
-// new attempt must not move attempts of other queues. It takes the index of the first later attempt of its
-// own queue. That attempt moves to the index of the next one, and so on. The last one moves to the end of the
-// list.
+// attempts of other queues keep their indexes. The new attempt gets the index of the first attempt of the same
+// queue with a later Position. That attempt moves to the index of the next one of the queue, and so on. The
+// last one moves to the end of the list.
 //
 // For example, the list is a3 b1 a5 (queue and position). Inserting a2 results in a2 b1 a3 a5.
 func (s *server) insertWaitingAttemptLocked(a *attempt) {

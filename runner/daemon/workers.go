@@ -108,9 +108,8 @@ func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
 	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
-	// Write the attempt to the table before comparing its deadline with the clock. So if BootDeadlineMillis
-	// has passed and the table does not contain the attempt, a service knows that the attempt will never
-	// start.
+	// Write the attempt to the table before comparing its deadline with the clock. A service that finds no
+	// such attempt in the table after BootDeadlineMillis then knows that the attempt will never start.
 	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
 	if a.isPastDeadline() {
 		s.runningTable.FreeSlot(slot)

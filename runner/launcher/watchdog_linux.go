@@ -30,9 +30,9 @@ import (
 // runner that hangs when the leases expire, and ends the jobs of a dead runner. The service also ends the
 // jobs of a dead runner, but the service may hang for too long.
 
-// startCheckInterval is the time between two checks for hanging starts. The second check after a fork at the
-// latest notices the child. From then on, the child has process.ExecTimeout to reach exec, and is killed
-// otherwise. See docs/decisions/0030.
+// startCheckInterval is the time between two checks for hanging starts. A child is noticed by the first or
+// second check after its fork. From then on, it has process.ExecTimeout to reach exec; otherwise the watchdog
+// kills it. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
 // maxCheckStep limits by how much one check increases the recorded age of a child. Otherwise a child would

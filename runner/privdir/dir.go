@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// maxNameTries is how many names are tried for a new directory. A name is not free while an old directory has
-// it that could be neither removed nor renamed.
+// maxNameTries is how many names are tried for a new directory. A name is taken while an old directory with
+// this name could be neither removed nor renamed.
 const maxNameTries = 100
 
 // RenamedInfix is part of the name of every directory that Rename has renamed.
@@ -37,8 +37,8 @@ func (d *Dir) IsOpen() bool { return d.isOpen }
 
 // Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the
 // caller passes to RemoveSome. If renaming fails, it returns the old path, and the next Open uses another
-// name. processAlive means that a process of the command is still alive and may write to the FIFO or file for
-// progress notes. The next command then gets a new one.
+// name. processAlive means that a process of the command is still alive and may write progress notes. Rename
+// then also removes the FIFO or file for these notes, and the next command gets a new one.
 func (d *Dir) Rename(processAlive bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {

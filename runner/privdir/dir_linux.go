@@ -11,12 +11,13 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the account
-// that the command runs as. The command writes progress notes to the FIFO. The caller must ensure that no other
-// account can create, rename or remove files in the parent directory. One goroutine at a time may use a Dir.
+// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the
+// account that the command runs as. The command writes progress notes to the FIFO. The caller must ensure
+// that no other account can create, rename or remove files in the parent directory. One goroutine at a time
+// may use a Dir.
 //
 // If a command has not used its directory, the next command of the same account gets the same directory. Any
-// use changes the directory's times, so one system call is enough to check this. See docs/decisions/0058.
+// use changes the directory's times, so one system call shows whether it was used. See docs/decisions/0058.
 type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
@@ -29,7 +30,7 @@ type Dir struct {
 	// fifoFD is the descriptor of the FIFO, or -1 without a FIFO. It is open for reading and writing. So a
 	// read does not return end of file when no command has the FIFO open.
 	fifoFD          int
-	unusedStat      unix.Stat_t // state of the unused directory, to compare with
+	unusedStat      unix.Stat_t // state of the unused directory; IsUsed compares the current state with it
 	hasReadProgress bool        // progress notes were read from the FIFO since the last Open
 }
 
@@ -161,7 +162,8 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 // returns up to maxBytes+1 bytes; more than maxBytes means that the file is too large. It returns
 // os.ErrNotExist if the file does not exist.
 func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
-	// If the look-up hangs, it may use its descriptor after the Dir is closed. So give it a duplicate.
+	// Reading the file may hang, and use the descriptor after the Dir is closed. So use a duplicate of the
+	// descriptor.
 	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ const maxSparedTreesPerUser = 64
 // allSparedTrees records the process trees that live on after their commands have ended.
 var allSparedTrees sparedTrees
 
-// sparedTrees is a list of spared trees that workers can use concurrently.
+// sparedTrees is a list of process trees that are allowed to live on. Workers can use it concurrently.
 type sparedTrees struct {
 	mu    sync.Mutex
 	trees []*sparedTree // guarded by mu

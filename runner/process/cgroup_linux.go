@@ -322,7 +322,7 @@ type oomKills struct {
 }
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
-// these can be kills of any command of this runner.
+// they can be kills of processes of any command of this runner.
 func (c *cgroup) takeOOMKills() (result oomKills) {
 	if c.memoryEventsFD < 0 {
 		return result
@@ -334,7 +334,7 @@ func (c *cgroup) takeOOMKills() (result oomKills) {
 		result.processKilled, c.killCount = true, kills
 	}
 	if reached := parseCounter(events, "oom "); reached > c.limitHitCount && !c.countsAllGroups {
-		c.limitHitCount = reached // also counts subgroups, so read memory.events.local too
+		c.limitHitCount = reached // this counter includes subgroups, so read memory.events.local too
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
 			result.ownLimitReached, c.ownLimitHitCount = result.processKilled, localReached

@@ -102,9 +102,8 @@ func endedBeforeExec(pid int) bool {
 	return ok && p.Flags&procfs.FlagForkNoExec != 0
 }
 
-// recordOutOfMemory records in the result what the kernel's out-of-memory kills mean for this command:
-// whether its main process was killed, possibly before its program began, and whether the command had reached
-// its own limit.
+// recordOutOfMemory records in the result whether the kernel killed the main process for lack of memory,
+// possibly before its program began, and whether the command had reached its own memory limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
 	r.result.AtMemoryLimit = kills.ownLimitReached
 	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
@@ -116,8 +115,8 @@ func (r *run) recordOutOfMemory(kills oomKills) {
 	}
 }
 
-// notStartedReason returns the reason why the command's program never began. signal is the one that ended the
-// child.
+// notStartedReason returns the reason why the command's program never began. signal is the signal that ended
+// the new process.
 func (r *run) notStartedReason(signal unix.Signal) string {
 	limit := ExecTimeout
 	if r.limiter != nil {
@@ -150,8 +149,8 @@ func (r *run) remainingProcesses() []procfs.Process {
 	return r.worker.treeProcesses(r.pid, r.command.Cookie)
 }
 
-// mayHaveOrphans reports whether an orphan may belong to this tree: the run has no control group, and a
-// process of its account has lost its parent and could not be assigned to a tree.
+// mayHaveOrphans reports whether an orphan may belong to this tree. This is possible only without a control
+// group: the account of the command then has orphans that could not be assigned to any tree.
 func (r *run) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }

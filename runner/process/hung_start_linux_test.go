@@ -26,8 +26,8 @@ func setSubreaper(t *testing.T) {
 }
 
 // allowHangingStarts prepares this process for starts that hang, until the test ends. It turns garbage
-// collection off, because a collection would wait for these starts. Each start occupies a thread, so more
-// threads may run Go code.
+// collection off, because a collection would wait for these starts. It also lets more threads run Go code,
+// because each hanging start occupies a thread.
 func allowHangingStarts(t *testing.T) {
 	percent, procs := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
 	t.Cleanup(func() {
@@ -174,7 +174,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 }
 
-// If a command is killed while its start hangs, the result has the cause that was passed to the kill.
+// If a command is killed while its start hangs, the result has the cause that was passed to Kill.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)

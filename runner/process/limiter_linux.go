@@ -32,7 +32,7 @@ import (
 var limiterArgs = []string{"queuectl", "runner", "exec"}
 
 // limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and a process keeps
-// its name after its end. So the name shows whether the process ended as a limiter or as the command's
+// its name after its end. So the name of an ended process shows whether it had executed the command's
 // program. The rest of the name is random, so that a program cannot take the name of its limiter. A process
 // name has at most 15 bytes.
 const limiterPrefix = "queuectl:"

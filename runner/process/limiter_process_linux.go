@@ -94,7 +94,7 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 }
 
 // procAttr returns the attributes for the start of the limiter: those for the command, with two more
-// descriptors and with the cookie as the only variable.
+// descriptors and with the cookie as the only environment variable.
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie

@@ -31,7 +31,7 @@ const commandOOMScore = "200"
 
 // oomScores is the state that this process needs to change its own oom_score_adj.
 var oomScores struct {
-	ownScore []byte // this process's score between starts; nil if it never changes; set before the first command
+	ownScore []byte // normal score of this process; nil if it never changes; set before the first command
 	fd       int    // descriptor of oom_score_adj; set before the first command
 
 	mu    sync.Mutex

@@ -26,7 +26,7 @@ import (
 // under way when it was first seen have returned. For example, it finds the ended process P while forks 7 and
 // 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
-// orphans is the table of this process. See docs/decisions/0040.
+// orphans keeps track of the orphans and the forks of this process. See docs/decisions/0040.
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
@@ -116,8 +116,8 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
 // reapAndList reaps orphans that have ended, and lists the living ones. It does not reap a process that may
-// be the child of a fork under way. livingPIDs contains the orphans that are not allowed to live on.
-// ignoredPIDs contains those that are in o.ignoredPIDs, because they had no cookie when they were checked.
+// be the child of a fork under way. livingPIDs contains the orphans that are not allowed to live on, except
+// those in o.ignoredPIDs. ignoredPIDs contains the latter, which had no cookie when they were checked.
 func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,7 +220,7 @@ var childrenFD = sync.OnceValue(func() int {
 })
 
 // reapOrphans reaps orphans that have ended. It returns the living orphans, except those that are allowed to
-// live on or belong to no known tree.
+// live on and those that belong to no known tree.
 func reapOrphans() (livingPIDs []int) {
 	livingPIDs, ignored := orphans.reapAndList()
 	for _, pid := range ignored {
@@ -250,9 +250,9 @@ func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	return procs
 }
 
-// ReapEnded reaps orphans that have ended, and removes the records of trees that were allowed to live on and
-// have ended. The caller calls it repeatedly, and soon again if more is true, because more orphans may then
-// have ended.
+// ReapEnded reaps orphans that have ended. It also removes the records of trees that were allowed to live on
+// and have ended. The caller calls it repeatedly. If more is true, other orphans may end soon, so the caller
+// should call it again soon.
 func ReapEnded() (more bool) {
 	before := orphans.reapedCount.Load()
 	reapOrphans()

@@ -100,7 +100,7 @@ func (r *run) resumeTree() (stillStopped int) {
 	return stillStopped
 }
 
-// isKillRequested reports whether Kill was called. If so, the tree need not be frozen.
+// isKillRequested reports whether Kill was called. If so, freezing the tree is unnecessary.
 func (r *run) isKillRequested() bool {
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()

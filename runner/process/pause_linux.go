@@ -113,10 +113,10 @@ func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	return allProcs, treeProcs
 }
 
-// runningProcesses returns the processes in procs that run. A process that waits in the kernel and is in
-// stopSent does not count as running, because the pending SIGSTOP stops it before it continues. hasWaiting
-// reports whether there is such a process. It may be in the middle of a fork: for example, the caller of
-// vfork waits while its child is stopped.
+// runningProcesses returns the processes in procs that run. stopSent contains those that have been sent
+// SIGSTOP. If one of them waits in the kernel, it does not count as running, because it stops before it
+// continues its program. hasWaiting reports whether there is such a process. It may be in the middle of a
+// fork: for example, the caller of vfork waits while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
 	running []procfs.Process, hasWaiting bool) {
 	for _, p := range procs {

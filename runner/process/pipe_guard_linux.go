@@ -32,7 +32,8 @@ func (r *run) callBlocking(call func()) {
 	r.blockTimer.Stop()
 }
 
-// performActionsWhileBlocked ends the command at its timeouts and kills, while a call in callBlocking blocks.
+// performActionsWhileBlocked ends the command when a timeout or a kill requires this, while the function that
+// callBlocking runs is blocked.
 func (r *run) performActionsWhileBlocked() {
 	if !r.runLock.TryLock() {
 		return // the blocking call has returned
@@ -59,8 +60,8 @@ func (r *run) performActionsWhileBlocked() {
 	r.blockTimer.Reset(blockedCheckInterval)
 }
 
-// pipeDeadline returns the time when leftover processes that keep a pipe locked get SIGKILL. Call it after
-// the main process has ended.
+// pipeDeadline returns the time when leftover processes that keep a pipe locked get SIGKILL. If they may live on
+// (AllowBackground) and no kill or timeout ends them, this time is later. Call it after the main process has ended.
 func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

@@ -21,7 +21,7 @@ import (
 // its first argument names. All commands of the tests run this program.
 const roleVariable = "QUEUECTL_TEST_ROLE"
 
-// roles contains a function for each role that a command can have, by the name of the role.
+// roles contains the functions that a command of the tests can run, by the name of the role.
 var roles map[string]func(args []string)
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,8 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleGaps also makes writes of length zero. The reader of the pipe gets them as reads of zero bytes.
+// roleGaps writes numbers, with a write of length zero before each. The reader of the pipe gets those as
+// reads of zero bytes.
 func roleGaps([]string) {
 	for i := range 3 {
 		var n uint32

@@ -105,8 +105,8 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns when leftover processes get SIGKILL: killAt if the tree has been sent SIGTERM, and
-// otherwise graceEndsAt. If the tree has already been killed once, the earlier of the two times counts.
+// killDueTime returns when leftover processes get SIGKILL: at killAt if the tree has been sent SIGTERM, and
+// otherwise at graceEndsAt. If the tree has already been killed once, it is the earlier of both times.
 func (r *run) killDueTime() time.Time {
 	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt

@@ -19,7 +19,7 @@ import (
 type Worker struct {
 	systemCalls *systemCalls
 	nullDevice  windows.Handle // handle of NUL, which is empty input
-	wakeEvent   windows.Handle // event that ends the wait of Run's goroutine
+	wakeEvent   windows.Handle // event that wakes the goroutine of Run
 	buffers     [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
@@ -100,7 +100,7 @@ func (*run) isLimiterStarting() bool { return false }
 type run struct {
 	runState
 	tree            *tree
-	stdinPipe       *os.File       // writes the text for standard input; nil without a text
+	stdinPipe       *os.File       // write end of the pipe for standard input; nil if the command has no input text
 	pipes           [2]*os.File    // read ends of the pipes for standard output and standard error
 	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
@@ -108,12 +108,12 @@ type run struct {
 	startAwakeTime  time.Duration  // time of the start, on a clock that stops while the machine sleeps
 	hasPrinted      atomic.Bool    // the command has printed something
 	ctrlBreakFailed bool           // CTRL_BREAK could not be sent
-	progressPending bool           // HandleProgress must be called again, even without new notes
+	progressPending bool           // HandleProgress must be called again, although there are no new notes
 
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that freezeTree has suspended, by pid
 }
 
-// wakeRun ends the wait of Run's goroutine.
+// wakeRun wakes the goroutine of Run.
 func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEvent) }
 
 // newRun prepares a run.
@@ -180,17 +180,17 @@ func (r *run) pollTimeoutMillis() uint32 {
 	return uint32(ceilMilliseconds(next))
 }
 
-// terminate sends CTRL_BREAK to the main process's group, and plans the end of the job object for the end of
-// the grace period. The grace period also applies to a process that cannot receive CTRL_BREAK or ignores it.
-// But if CTRL_BREAK cannot be sent at all, the job object is ended immediately.
+// terminate sends CTRL_BREAK to the process group of the main process. It sets killAt, the time at which the
+// job object, and so the whole tree, is ended: after the grace period, or immediately if CTRL_BREAK could not
+// be sent.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		if grace > 0 {
 			r.resumeTree()
 			now = time.Now()
 		}
-		// The handle of the main process is open, so its pid, which is also the id of its group, is not
-		// reused.
+		// While the handle of the main process is open, Windows does not reuse its pid, which is also the id of its
+		// group.
 		r.ctrlBreakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
 		r.termAt = now
 	}
@@ -210,7 +210,7 @@ func (r *run) readPipe(i int) {
 			r.command.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.worker.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && isPipeOpen(r.pipes[i]) {
-			continue // a zero-byte write looks like end of file, but the pipe is still open
+			continue // after a write of zero bytes, Read returns as at end of file, but the pipe is still open
 		}
 		if err != nil {
 			r.pipeEOF <- struct{}{}

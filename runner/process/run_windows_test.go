@@ -68,7 +68,7 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, _ := fakeSystemCalls(0)
-	sys.awakeTime = func() time.Duration { return time.Hour } // on this clock, the machine always sleeps
+	sys.awakeTime = func() time.Duration { return time.Hour } // this clock does not advance, as if the machine were asleep
 	w.systemCalls = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, TreeLimits{MemoryBytes: 1 << 30}
@@ -110,7 +110,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// Leftover processes are ended with the command, even if they hold its output open.
+// Leftover processes, which outlive the main process of their command, are ended with the command, even if
+// they hold its output open.
 func TestLeftoversAreEnded(t *testing.T) {
 	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
@@ -230,7 +231,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	}
 }
 
-// If a tree is ended, its leftover processes have the whole grace period, even after the main process has
+// If a command is ended, its leftover processes have the whole grace period, even after the main process has
 // ended. The run ends when the last of them has ended. A later kill can shorten the grace period.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	w := NewWorker(nil)
@@ -300,9 +301,9 @@ func TestFailureAtSessionEndIsReported(t *testing.T) {
 	}
 }
 
-// A process that runs commands reacts to the end of its user's session. If it is a service, it ignores this
-// event, because it gets the event for every user. It always ignores CTRL_C and CTRL_BREAK, which are for
-// commands.
+// A runner reacts when its user logs off. If the runner is a service, it ignores this event, because Windows
+// sends the event to a service whenever any user logs off. It always ignores CTRL_C and CTRL_BREAK, which are
+// meant for commands.
 func TestConsoleEventsForRunner(t *testing.T) {
 	for _, c := range []struct {
 		event, session uint32

@@ -63,8 +63,7 @@ func readHead(path string) ([]byte, error) {
 	return head[:max(n, 0)], err
 }
 
-// interpreterErrors lists errors of execve that may be about the program's interpreter instead of the
-// program.
+// interpreterErrors lists the errors that execve can return because of the program's interpreter.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
 // explainInterpreterError explains the error of a failed execve. The kernel returns the same error numbers
@@ -82,8 +81,8 @@ func (r *run) explainInterpreterError(err error) error {
 	return found
 }
 
-// checkInterpreters checks the program's interpreter, the interpreter of this interpreter if it is a script,
-// and so on. It returns the first error, or nil.
+// checkInterpreters checks that the program's interpreter can be executed. If the interpreter is a script
+// too, it also checks the interpreter of that script, and so on. It returns the first error, or nil.
 func (r *run) checkInterpreters() error {
 	path := r.path
 	var chain []fs.FileInfo

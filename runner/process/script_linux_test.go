@@ -39,7 +39,8 @@ func elfWithLoader(t *testing.T, loader string) string {
 	return string(b) + loader + "\x00"
 }
 
-// withAndWithoutLimits runs a command twice, with a limiter and without, and passes each result to check.
+// withAndWithoutLimits runs a command twice, and passes each result to check: once with limits, which a
+// limiter (a helper process) sets before it executes the command, and once without.
 func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
 	check(runLimited(t, command(t, argv...)))

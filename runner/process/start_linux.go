@@ -95,8 +95,8 @@ func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// pidfdNotCreated is the value of pidfd before a start. It shows whether a child was created:
-// syscall.ForkExec then sets pidfd, to the child's descriptor or, if the start fails later, to -1.
+// pidfdNotCreated is the value of pidfd before a start. If syscall.ForkExec has created a child, it has
+// replaced this value: by the child's descriptor or, if the start failed later, by -1.
 const pidfdNotCreated = -2
 
 // startProcess starts the program, in the worker's control group if the worker has one. An error in the child
@@ -122,7 +122,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	if b := r.worker.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.wasUsed = true, b.dirFD, true
 		if b.countsAllGroups {
-			b.takeOOMKills() // discard the kills of earlier commands in this group
+			b.takeOOMKills() // do not count OOM kills of earlier commands in this group
 		}
 	}
 	number := orphans.beginFork()

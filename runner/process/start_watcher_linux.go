@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// StartWatcher watches the children that another process is starting, and kills those that hang. Until it
-// executes its program, a child shares the memory of its parent. StartWatcher recognises such a child because
-// its command line is that of its parent. One goroutine at a time may use a StartWatcher.
+// StartWatcher watches the children that another process is starting, and kills those that hang. A child that
+// has not executed its program yet shares the memory of its parent, so it has the parent's command line.
+// StartWatcher recognises such a child by this. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
 	pid      int                   // pid of the other process
 	cmdline  string                // command line of the other process, as in /proc/PID/cmdline
@@ -69,8 +69,8 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 		return
 	}
 	cmdline, ok := procfs.ReadMemory(pid, func() string {
-		// A child that has no program yet has the command line of its parent. Another child of the same
-		// parent, such as an orphan of a job, does not.
+		// A child that has not executed a program yet has the command line of its parent. The parent's other
+		// children, such as orphans of jobs that it has adopted, do not.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})

@@ -16,7 +16,8 @@ import (
 func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := copyWithFileLease(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
-	// KillHungStarts compares command lines, so all children of this process must have the same one.
+	// KillHungStarts recognises a starting child by its command line, which equals that of its parent. So give
+	// the children of this process the same arguments.
 	cmd.Args = os.Args
 	cmd.Env = append(os.Environ(), roleVariable+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {

@@ -28,7 +28,7 @@ func (r *run) start() bool {
 	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
-	defer func() { // close this process's copies, because the command has its own
+	defer func() { // the command has its own handles, so close those of this process
 		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDevice {
 			closeHandles(std[0])
 		}
@@ -192,8 +192,8 @@ func isAnyOf(err error, codes []syscall.Errno) bool {
 var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
 	InheritHandle: 1}
 
-// openInherited opens a file whose handle a command may inherit. The path may be a pipe of another program.
-// The flags prevent this program from acting with the rights of this account.
+// openInherited opens a file whose handle a command may inherit. If the path is a pipe of another program,
+// the security flags keep that program from acting with the rights of this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	return openExisting(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
 		&inheritableAttributes)

@@ -161,8 +161,8 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	}
 }
 
-// A program that ends with the status for a full desktop heap counts as a shortage if it has printed nothing.
-// Otherwise the result has the program's exit code.
+// If a program ends with the status for a full desktop heap and has printed nothing, it could not start,
+// which is a shortage. If it has printed something, the result has the program's exit code.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
@@ -176,7 +176,7 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 	}
 }
 
-// A lack of memory or handles is a shortage, not the fault of the command. The same applies if another
+// A lack of memory or handles is a shortage, not the fault of the command. It is also a shortage if another
 // process already uses the name of the job object that the command needs.
 func TestShortage(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,

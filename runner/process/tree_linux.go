@@ -91,14 +91,16 @@ func resetSIGCHLD() error {
 	return nil
 }
 
-// listTree lists the living processes of a tree, except the main process: the processes in the session or
-// group of the main process, the processes with the tree's cookie, and all descendants of both. A process of
-// another account than the command's may show a forged cookie, so its cookie does not count.
+// listTree lists the living processes of a command's tree, except the main process: the processes in the
+// session or group of the main process, the processes with the command's cookie (a text in their
+// environment), and all descendants of these. A process of another account may have a forged cookie, so its
+// cookie does not count.
 func listTree(mainPID int, cookie string, uid uint32) []procfs.Process {
 	return listTreeIn(processScanner.freshScan(), mainPID, cookie, uid)
 }
 
-// listTreeIn is listTree with the result of a scan that the caller has already done.
+// listTreeIn lists the same processes as listTree, but searches the result of an earlier scan of all
+// processes.
 func listTreeIn(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(scanned.procs, func(p procfs.Process) bool {
 		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
@@ -157,12 +159,12 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 	return err
 }
 
-// EndTrees sends SIGKILL to every process that belongs to a dead runner: those in the runner's session, those
-// with one of the cookies, and those of the trees. A process is the main process of a tree if it has the
-// tree's pid and start time. A session or process group that has the pid of the main process as its id
-// belongs to the tree if it contains the main process or a process with the tree's cookie. found lists the
-// processes that EndTrees found. stuck lists those that are still alive after the timeout. EndTrees never
-// ends this process.
+// EndTrees sends SIGKILL to every process of a dead runner: the processes in the runner's session, those with
+// one of the cookies (a text in their environment), and those of the trees of its attempts. A process is the
+// main process of a tree if it has the tree's pid and start time. A session or process group with this pid as
+// its id belongs to the tree if it contains the main process or a process with the tree's cookie. found lists
+// the processes that EndTrees found at first. stuck lists those that are still alive after the timeout.
+// EndTrees never ends this process.
 func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
 	for _, c := range d.Cookies {
@@ -226,7 +228,8 @@ func survivors(procs []procfs.Process) (list []Survivor) {
 	return list
 }
 
-// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", with the dot before each part.
+// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part
+// begins with a dot.
 func seqAndFenceOf(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {

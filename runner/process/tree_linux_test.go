@@ -45,8 +45,9 @@ func isAlive(pid int) bool {
 // setOtherAccount makes c run under an account that the commands of the tests do not use.
 func setOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
-// A process belongs to a command by its cookie only if it runs under the command's account. Another user's
-// process with this cookie is not killed, and does not delay the end of the command.
+// The processes of a command have its cookie (a text) in their environment. A process of another account may
+// have a copy of the cookie, but does not belong to the command: it is not killed, and does not delay the end
+// of the command.
 func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	setSubreaper(t)
@@ -100,8 +101,9 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	}
 }
 
-// If each command has its own session, processes in this session belong to the command, even if their process
-// group and environment differ. Otherwise, the command is at least the leader of its process group.
+// If a command has its own session, the processes in this session belong to the command, even if their
+// process group and environment differ. A command without its own session is at least the leader of its
+// process group.
 func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
@@ -125,8 +127,9 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxSparedTreesPerUser background trees. A further tree is ended, and the result says
-// why. When one of the trees has ended, another may live on.
+// Background trees are process trees that live on after their command. An account may have
+// maxSparedTreesPerUser of them. A further one is ended, and the result says why. When one has ended, another
+// may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { testBackgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testBackgroundTrees(t, newTestCgroups(t)) })
@@ -274,9 +277,9 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	tracer.Wait()
 }
 
-// EndTrees recognises processes of a dead runner by a cookie, by the numbers of an attempt in the cookie, or
-// by the pid and start time of a main process. It kills no other process. If the runner's pid is unknown, it
-// kills no session.
+// EndTrees recognises the processes of a dead runner by a cookie (a text in their environment), by the seq
+// and fence of an attempt in the cookie, or by the pid and start time of a main process. It kills no other
+// process. If the runner's pid is unknown, it kills no session.
 func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	cookie := func(text string) func(c *exec.Cmd) {
 		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
@@ -373,8 +376,8 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// An orphan may have lost its cookie and session, so that it is unknown to which command it belongs. The
-// command waits for such an orphan and reads its output.
+// An orphan (a process whose parent has ended) may have lost its cookie and session, so that it is unknown to
+// which command it belongs. The command waits for such an orphan and reads its output.
 func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

@@ -24,8 +24,8 @@ type terminalRequests struct {
 	newSize      *unix.Winsize     // requested size; nil if the size does not change
 }
 
-// openTerminal creates a terminal. Its one end (pipes[0]) is used by this process, instead of the pipe of
-// standard output. The other end (writeEnds[0]) is for the command, and belongs to the command's account.
+// openTerminal creates a terminal. This process uses one end of it (pipes[0]), instead of the pipe for
+// standard output. The command gets the other end (writeEnds[0]), which belongs to the command's account.
 func (r *run) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

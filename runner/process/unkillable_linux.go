@@ -61,7 +61,7 @@ func (r *run) abandonTracedMain() {
 	}()
 }
 
-// isStuck reports whether processes that SIGKILL did not end in the last Run still exist.
+// isStuck reports whether the last Run left processes that SIGKILL did not end and that still exist.
 func (w *Worker) isStuck() bool {
 	w.stuckProcesses = slices.DeleteFunc(w.stuckProcesses, hasExited)
 	return len(w.stuckProcesses) > 0

@@ -20,7 +20,7 @@ func (w *Worker) TypeInput(int, []byte) (t TypeInputResult, ok bool) { return t,
 // Resize does nothing: commands have no terminal on this system.
 func (w *Worker) Resize(int, int, int) {}
 
-// RunIfLimiter does nothing: no process is started as a limiter on this system.
+// RunIfLimiter does nothing: on this system, no helper process (limiter) sets the limits of a command.
 func RunIfLimiter() {}
 
 // CheckLimits returns nil: it is not implemented on this system.

@@ -11,8 +11,9 @@ import (
 // docs/decisions/0054.
 var globalHungReads = hungReads{hungByUID: map[uint32]int{}}
 
-// ReadMemory calls read, which reads the memory of the process with this pid, and returns its result. It
-// returns ok=false if the read hangs, or if an earlier read for a process of the same account still hangs.
+// ReadMemory calls the function read, which reads the memory of the process with this pid, and returns its
+// result. It returns ok=false if the read hangs, or if an earlier read for a process of the same account
+// still hangs.
 func ReadMemory(pid int, read func() string) (text string, ok bool) {
 	return globalHungReads.read(pid, read)
 }
@@ -62,7 +63,7 @@ func (m *hungReads) isBlocked(pid int) bool {
 	return ok && m.hungByUID[uid] > 0
 }
 
-// countHung adds delta to the number of hung reads of an account.
+// countHung adds delta to the number of an account's reads that hang.
 func (m *hungReads) countHung(uid uint32, delta int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

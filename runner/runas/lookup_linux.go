@@ -108,8 +108,8 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	return found, ErrHung
 }
 
-// LookUpAt calls f as LookUp does. f uses the descriptor dirFD, which LookUpAt closes when f has returned. If
-// f hangs, this is after LookUpAt has returned.
+// LookUpAt calls f as LookUp does. It closes dirFD, a descriptor that f uses, when f has returned. If f
+// hangs, LookUpAt returns before that.
 func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
 	var started atomic.Bool
 	found, err = LookUp(owner, func() (found T, err error) {
@@ -136,8 +136,8 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifySwitchError classifies an error of switching to an account. It turns a lack of kernel memory into a
-// ShortageError. The cause of all other errors is the account, so it returns them unchanged.
+// ClassifySwitchError returns an error of switching to an account. It turns a lack of kernel memory into a
+// ShortageError. All other errors are caused by the account, so it returns them unchanged.
 func ClassifySwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}

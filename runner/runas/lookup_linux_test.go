@@ -53,8 +53,8 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 	})
 }
 
-// While maxAbandonedTotal look-ups of all accounts hang, further look-ups fail as a shortage. They are not
-// started, because they could hang too.
+// While maxAbandonedTotal look-ups hang, counted over all accounts, further look-ups are not started, because
+// they could hang too. They fail with a ShortageError.
 func TestHungLookUpsAreBounded(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,8 @@ func TestFileFormatsAreStable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		// The header, slot 1, slot 2. The numbers of 8 bytes are little endian.
+		// The header, slot 1 and slot 2 of the table. Each group of 16 digits is a number of 8 bytes, little
+		// endian.
 		"running": "6712000000000000" + "6300000000000000" + "0100000000000000" + "0200000000000000" +
 			"0100000000000000" + "0c00000000000000" + "0000000000000000" + "01000000f746a071" +
 			strings.Repeat("00", slotBytes) +

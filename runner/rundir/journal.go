@@ -131,7 +131,7 @@ func (j *Journal) Ack(segment int) {
 }
 
 // recordAck records that one result in a segment was acknowledged. It reports whether the caller can remove
-// the segment's file. It never does so for the newest segment, but may truncate that file.
+// the segment's file. For the newest segment, it returns false, but may truncate the file.
 func (j *Journal) recordAck(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

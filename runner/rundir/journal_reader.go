@@ -19,9 +19,9 @@ import (
 const maxJournalBytes = 1 << 30
 
 // ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases
-// isWanted returns true. Of a segment with a damaged or incomplete record, it ignores this record and the
-// rest. complete reports whether the journal has at least minSize, the size that the runner stored in its
-// table of running attempts.
+// isWanted returns true. If a record of a segment is damaged or incomplete, it ignores this record and the
+// rest of the segment. complete reports whether the journal has at least minSize, the size that the runner
+// stored in its table of running attempts.
 func ReadJournal(
 	dir string, minSize JournalSize, isWanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
@@ -30,7 +30,7 @@ func ReadJournal(
 		return nil, false, err
 	}
 	found, read := JournalSize{segment: minSize.segment}, 0
-	newestFound := minSize.segment == 0 // the runner died before it created a journal
+	newestFound := minSize.segment == 0 // true if the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := ReadRegular(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {

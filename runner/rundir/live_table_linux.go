@@ -32,12 +32,12 @@ func MapLiveTable(dir string) (LiveTable, error) {
 // PID returns the pid of the runner.
 func (t LiveTable) PID() int { return int(t.slots.field(0, 0)) }
 
-// LeasesExpire reports whether the leases of the runner's service expire. If so, other nodes may then start
-// the jobs.
+// LeasesExpire reports whether the leases of the runner's service expire. When a lease has expired, another
+// node may start the job.
 func (t LiveTable) LeasesExpire() bool { return t.slots.field(0, leasesExpireField)&1 != 0 }
 
-// Attempt returns the attempt in a slot, from 1 to MaxSlots. Its Seq is 0 if the slot is free. Otherwise,
-// forked reports whether the attempt has a process.
+// Attempt returns the lease of the attempt in a slot, from 1 to MaxSlots. The lease has Seq 0 if the slot is
+// free. Otherwise, forked reports whether the attempt has a process.
 func (t LiveTable) Attempt(slot int) (l wire.Lease, forked bool) {
 	return wire.Lease{Seq: t.slots.field(slot, 0), Fence: t.slots.field(slot, 1)}, t.slots.field(slot, 2) != 0
 }

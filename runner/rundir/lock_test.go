@@ -104,8 +104,8 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 // isAlive reports whether the lock of a runner's directory is held.
 func isAlive(dir string) (bool, error) { return IsLockHeld(filepath.Join(dir, LockFileName)) }
 
-// Several processes can check at the same time whether a runner is alive. The check of one process must not
-// make the runner look alive to another.
+// Several processes can check at the same time whether a runner is alive. A dead runner must not look alive
+// to one process because another process is checking it.
 func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), LockFileName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

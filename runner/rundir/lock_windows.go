@@ -15,7 +15,7 @@ func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 }
 
 // IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist.
-// A check does not see the lock that another check takes for a moment.
+// To check, it locks the file for a moment; other calls of IsLockHeld ignore this lock.
 func IsLockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
 // OpenRegular opens a file in a runner's directory for reading. While the file is open, other processes can

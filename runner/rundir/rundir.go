@@ -8,8 +8,8 @@ package rundir
 
 import "strings"
 
-// Names in the runners' directory, whose path the service chooses. In addition to these directories, it
-// contains one directory for each runner that is alive or has left files.
+// Names in the runners' directory, whose path the service chooses. The runners' directory also contains one
+// directory for each runner that is alive or has left files.
 const (
 	OutputsDirName    = "output"
 	WorkspacesDirName = "jobs"    // one directory per runner, for the private directories of attempts
@@ -25,7 +25,7 @@ const (
 	LockFileName      = "lock" // locked while the runner is alive
 	SocketFileName    = "run.sock"
 	BootIDFileName    = "boot-id"
-	TableFileName     = "running" // running table, with one slot per running attempt
+	TableFileName     = "running" // table of running attempts (see Table)
 	journalFilePrefix = "journal" // results, in segments journal.1, journal.2, …
 	sparedFileName    = "spared"  // process groups that jobs were allowed to leave behind
 	tmpdirFileName    = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none

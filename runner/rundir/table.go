@@ -22,7 +22,7 @@ const (
 type Table struct {
 	mem           tableSlots
 	file          *os.File
-	reservedBytes int64 // how much of the file has disk space, from its start, in bytes
+	reservedBytes int64 // size in bytes of the start of the file that has disk space
 }
 
 // CreateTable creates the table of running attempts for a new runner in dir. pid and startTicks identify the
@@ -95,10 +95,10 @@ func (t *Table) SetJournalSize(size JournalSize) {
 // runner's pid and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasesExpireField is the index of a header field. Its lower 32 bits are 1 if the service's leases expire,
-// and otherwise 0. Its upper 32 bits are a checksum of the fields before journalField. If the checksum is
-// wrong, these fields are damaged. Readers then ignore the pid, and do not treat the directory as a copy
-// because of a wrong device or inode number.
+// leasesExpireField is the index of a header field with two numbers. The lower 32 bits are 1 if the service's
+// leases expire, and otherwise 0. The upper 32 bits are a checksum of the fields before journalField. If the
+// checksum is wrong, these fields are damaged. Readers then ignore the pid, and do not take the directory for
+// a copy because of a wrong device or inode number.
 const leasesExpireField = 7
 
 // SetLeasesExpire stores whether the leases of the runner's service expire.

@@ -91,8 +91,8 @@ func TestCopiedTableNamesNoRunner(t *testing.T) {
 	}
 }
 
-// Before a slot is used, it has disk space. Without disk space, a write to the slot would kill the runner on
-// a full disk.
+// A slot has disk space before it is used. Without disk space, a write to the slot would kill the runner if
+// the disk is full.
 func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
@@ -131,8 +131,8 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	}
 }
 
-// If the header of a table is damaged, the runner's pid is unknown. The table still does not count as a copy:
-// for a copy, the processes of the attempts would not be ended, because they belong to another runner.
+// If the header of a table is damaged, the runner's pid is unknown, but the directory does not count as a
+// copy. In a copy, the attempts belong to another runner, so their processes would not be ended.
 func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

@@ -17,9 +17,9 @@ import (
 //
 // By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is /mnt/scratch/RUNNER,
 // and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir. This file is read when a
-// dead runner's directory is removed. So the private directories are found even if job_tmpdir has changed. If
-// someone manipulates the file, still only a directory with the runner's name can be removed, because the
-// text does not contain this last part of the path.
+// dead runner's directory is removed. So the private directories are found even if job_tmpdir has changed.
+// The file does not contain the last part of the path, the runner's name. So even if the file was
+// manipulated, only a directory with this name can be removed.
 
 // TmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
 const TmpdirSetting = "job_tmpdir"

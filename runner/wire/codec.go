@@ -42,7 +42,7 @@ func appendValue(b []byte, v reflect.Value) []byte {
 // further values.
 type decoder struct {
 	raw     []byte
-	text    string // the bytes of raw as a string; decoded texts are parts of it
+	text    string // same bytes as raw; decoded texts are substrings of this string
 	damaged bool
 }
 

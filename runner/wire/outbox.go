@@ -52,9 +52,9 @@ func (o *Outbox) FlushNow() {
 	o.mu.Unlock()
 }
 
-// flushLocked passes the bytes in the outbox to write, which returns how many of them it wrote. It leaves the
-// others to the method Run. If another goroutine is already writing, flushLocked leaves all bytes to that
-// goroutine. The caller holds mu, which flushLocked unlocks during the write.
+// flushLocked passes the bytes in the outbox to write, which returns how many of them it wrote. The rest is
+// left to Run. If another goroutine is already writing, flushLocked leaves all bytes to that goroutine. The
+// caller holds mu, which flushLocked unlocks during the write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// While Run is writing a frame to a slow reader, new frames do not overwrite this frame in memory. This also
-// applies after a wake-up of Run when nothing was to be written.
+// While Run is writing a frame to a slow reader, new frames do not overwrite this frame in memory. This is
+// also true if Run was woken before without anything to write.
 func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()

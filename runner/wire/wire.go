@@ -16,8 +16,8 @@ import (
 
 // ProtocolVersion is the newest protocol version that this program supports. Each side sends its own in its
 // first frame, and both then use the lower one. A new version may only add types of frames, and optional
-// fields at the end of a type (optionalFields). Otherwise the layout of a type never changes, so a side that
-// knows a type can read such frames of every version. Older versions omit the optional fields. See
+// fields at the end of a type (optionalFields), which older versions omit. Everything else in the layout of a
+// type never changes, so a side that knows a type can read its frames from every version. See
 // docs/decisions/0051.
 const ProtocolVersion = 1
 
@@ -34,7 +34,7 @@ func (p QueuePosition) Compare(other QueuePosition) int {
 	return order
 }
 
-// NoEpoch is the epoch in the Hello frame of a client that only wants the list of the runner's attempts.
+// NoEpoch is the value of Hello.Epoch for a client that only wants the list of the runner's attempts.
 const NoEpoch = 0
 
 // MaxFrameBytes bounds the size of a frame in bytes, without its length prefix.
@@ -95,8 +95,8 @@ type (
 		// home is the default for Cwd, and its variables, such as HOME, are added to Env.
 		UID  int64
 		Argv []string
-		// Env is the environment of the attempt. The runner adds QUEUECTL_WORKER, the cookie, and the
-		// variables of the account.
+		// Env is the environment of the attempt. The runner adds QUEUECTL_WORKER, the variables of the account, and
+		// a cookie: a variable by which it finds the processes of the attempt.
 		Env       []string
 		Cwd       string
 		Umask     int64
@@ -136,7 +136,7 @@ type (
 		Lease
 		Rows, Cols int64
 	}
-	// Drop cancels the Start of an attempt that has not started yet. The reply is DropReply.
+	// Drop withdraws an earlier Start, if the attempt has not started yet. The reply is DropReply.
 	Drop struct{ Lease }
 	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
 	// to the attempt's result.
@@ -203,8 +203,8 @@ type (
 // Frames that the runner sends.
 type (
 	// HelloReply is the reply to Hello, and describes the runner. Attempts lists the attempts that have not
-	// ended. EndedLeases lists the ended attempts whose results are not acknowledged. The Result frames of
-	// these follow.
+	// ended. EndedLeases lists the ended attempts whose results are not acknowledged; the runner then sends a
+	// Result frame for each of them.
 	HelloReply struct {
 		ProtocolVersion int64
 		Version         string
@@ -226,9 +226,9 @@ type (
 		Lease
 		Dropped bool
 	}
-	// StuckReport lists all ended attempts that have processes that SIGKILL did not end. Each of these
-	// attempts keeps a worker busy. Its PID is the pid of one such process. The runner sends StuckReport
-	// whenever the list has changed, and after HelloReply if the list is not empty.
+	// StuckReport lists all ended attempts that have processes that SIGKILL did not end. Each of these attempts
+	// keeps a worker busy. Attempt.PID is the pid of one such process. The runner sends StuckReport whenever the
+	// list has changed, and after HelloReply if the list is not empty.
 	StuckReport struct{ Attempts []Attempt }
 	// Result says how an attempt ended. The runner sends it again after every HelloReply, until it gets an
 	// Ack with the lease of the attempt.
@@ -318,8 +318,8 @@ type Progress struct {
 // LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
 	Limit string
-	// Extent says how completely the limit is enforced: 0 means not at all, 1 for each process of the job
-	// separately instead of the whole job, and 2 completely.
+	// Extent says how completely the limit is enforced: 0 means not at all, 1 only for each process of the job
+	// separately, and 2 for the whole job.
 	Extent    int64
 	Mechanism string // what enforces the limit, or why it is not enforced; a text for people
 }
@@ -434,7 +434,7 @@ func Parse(b []byte) (Frame, int, error) {
 			break
 		}
 		d.readValue(v.Field(i))
-		// Such a frame is never written, because Append omits the field.
+		// A frame that ends in an optional zero field is damaged, because Append omits such a field.
 		if optional && len(d.raw) == 0 && v.Field(i).IsZero() {
 			d.markDamaged()
 		}

@@ -119,8 +119,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 }
 
 // encodedFrames contains the encoding of each frame that the function frames returns, without the length, in
-// hexadecimal. Programs of other versions use the same encoding. So existing entries never change, and new
-// types are added at the end.
+// hexadecimal. Programs of other versions use this encoding, so no existing entry may change. New types of
+// frames are added at the end.
 var encodedFrames = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",

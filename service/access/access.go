@@ -46,8 +46,8 @@ type Guard struct {
 	RunnerPolicy   *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
 
-// resolvedAccess holds the settings section [access] with ids instead of names. They are the ids of these
-// names at the time when the settings were read.
+// resolvedAccess holds the settings section [access] with ids instead of names. The ids are those that
+// the accounts had when the settings were read.
 type resolvedAccess struct {
 	control.Access
 	// userNames holds the account names of the uids in Users. A uid that the section gives as a number has no name.
@@ -56,7 +56,8 @@ type resolvedAccess struct {
 }
 
 // ResolveAccess looks up the user and group names in the settings section [access]. It holds no lock, because
-// a network directory may respond slowly. If the settings have changed by the end, it looks up the new names.
+// a network directory may respond slowly. If the settings change during this, it starts again with the new
+// names.
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
@@ -97,8 +98,7 @@ func (a *resolvedAccess) resolveUser(d *Directory, user string) (uid int, ok boo
 	}
 	name := d.accountName(uid)
 	if name != "" && name != user {
-		// Either the account has several names, or the directory has cached the uid, which now belongs to another
-		// account.
+		// Either the account has several names, or the cached uid is outdated and now belongs to another account.
 		d.DropCache()
 		if uid, ok = d.UserID(user); !ok {
 			return 0, false
@@ -164,8 +164,8 @@ func (r *Rights) RefusalError(p *control.Peer, action string, neededRight contro
 		action, neededRight, you, p.Right, r.RightAdvice(neededRight, ""))
 }
 
-// RightAdvice returns advice on how a user can get a right. userName is the name of a user without any
-// right, and otherwise "".
+// RightAdvice returns advice on how a user can get a right. userName is the user's name if the user has no
+// right at all, and otherwise "".
 func (r *Rights) RightAdvice(neededRight control.Right, userName string) string {
 	c := r.Settings.Current()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
@@ -196,8 +196,9 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is CheckMayAct for jobs and schedules. objectKind is "job" or "schedule", and occurs in the
-// error message. For a schedule, j is a job with the owner that the schedule's jobs have.
+// CheckMayActOn returns an error if the peer may not call a method for a job or a schedule. objectKind is
+// "job" or "schedule", and occurs in the error message. For a schedule, j is a job with the owner that the
+// schedule's jobs have.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -245,8 +246,8 @@ func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (que
 	return j, err
 }
 
-// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account may
-// now have the uid of a running job. So the job must have its fields User and AsUID.
+// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account
+// may now have the uid of a running job. The fields User and AsUID of j must be set as in the store.
 func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
 	switch {
 	case j.UID != p.UID:
@@ -266,7 +267,7 @@ func OwnJobsOnlyUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// Audit writes an action to the audit log. It is called before the action, if the action causes no other
+// Audit writes an action to the audit log. Handlers call it before an action that is not recorded by another
 // event. j is the job that the action is about; nil means that it is not about a single job. See
 // docs/decisions/0074.
 func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
@@ -289,8 +290,8 @@ type JobUser struct {
 func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	uid, ok := g.Rights.Directory.UserID(name)
 	user := JobUser{UID: uid, Name: g.Rights.Directory.UserName(uid)}
-	// If the system knows no name for this uid, the account exists for certain only if it is that of the peer
-	// or of the service.
+	// Directory.UserID accepts any number as a uid. If the uid has no name, the account is known to exist only
+	// if it is that of the peer or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
@@ -298,9 +299,8 @@ func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	return user, g.checkMayRunAs(p, user)
 }
 
-// UserResolver returns a function that does the same as ResolveUser, but looks up each name only once.
-// Looking up a user takes longer than the other checks of a job, and a request may enqueue many jobs for the
-// same user.
+// UserResolver returns a function that works like ResolveUser but looks up each name only once. A look-up
+// takes longer than the other checks of a job, and a request may enqueue many jobs for one user.
 func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error) {
 	users := map[string]JobUser{}
 	return func(name string) (JobUser, error) {
@@ -343,7 +343,7 @@ func (g *Guard) PeerJobUserName(p *control.Peer) string {
 var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editScope describes the parts of an edit that the owner of the job may not be allowed to make.
+// editScope says which parts of a job an edit changes that need more than the right to edit the job.
 type editScope struct {
 	changesExecution     bool     // the edit changes what the job executes
 	hasHiddenPlaceholder bool     // a new value is hiddenValue, the text that is shown instead of hidden values
@@ -387,11 +387,11 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 	return e, err
 }
 
-// CheckMayEdit returns an error if an edit would let a peer that is not an admin run something as another
-// user: the user that an admin has chosen for the job or, without a choice, the job's submitter. Only runners
-// started as root can run jobs as other users. With such runners, the check is also made while all jobs run
-// as one account, because the setting run_as may change before the job starts. CheckMayEdit also rejects an
-// edit that would overwrite values that the peer cannot see. See docs/decisions/0075.
+// CheckMayEdit returns an error if the edit e would let a peer that is not an admin run something as another
+// user. Job j runs as the user that an admin has chosen or, without a choice, as its submitter. The check is
+// made only with runners started as root, because only these can run jobs as other users. It is made even
+// while all jobs run as one account: the setting run_as may change before the job starts. CheckMayEdit also
+// rejects an edit that would overwrite values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{RunsAsJobAccount: true}
 	switch {

@@ -20,13 +20,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Admission prevents that a new account gets the jobs of a deleted account that had the same uid.
+// Admission keeps a new account from getting the jobs of a deleted account that had the same uid.
 type Admission struct {
 	Log    *slog.Logger
 	Lock   *settings.Lock // the settings lock
 	Owners *Owners
 	*Rights
-	StoreNodeRecord func(context.Context) error // stores which jobs this node may claim
+	StoreNodeRecord func(context.Context) error // stores this node's record, which determines which jobs it may claim
 }
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
@@ -37,8 +37,7 @@ type Admission struct {
 // its jobs keep their owner.
 
 const (
-	// nameValidity is how long the name of a uid is used again, after a look-up, for jobs that are about to
-	// start.
+	// nameValidity is how long the name of a uid is cached for jobs that are about to start.
 	nameValidity = time.Second
 	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
@@ -58,7 +57,7 @@ type Owners struct {
 
 	mu              sync.Mutex
 	names           map[int]string      // uid → name as stored; guarded by mu
-	formerNames     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	formerNames     map[int]string      // negative uid → name of a former owner, which has lost the uid; guarded by mu
 	unseparatedUIDs map[int]bool        // uids that may still have jobs of a former owner; guarded by mu
 	NameLookups     map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
@@ -72,7 +71,7 @@ type NameLookup struct {
 	Name   string        // "" if the system returned no name
 	DoneAt time.Time     // when the look-up ended
 
-	timedOut bool // a caller waited for this look-up in vain; guarded by Owners.mu
+	timedOut bool // a caller stopped waiting for this look-up; guarded by Owners.mu
 }
 
 // NewOwners returns an empty cache. Load fills it.
@@ -160,8 +159,8 @@ func (o *Owners) FormerNames() map[int]string {
 // RequestOwnerCheck makes SeparateOwners look up the names of all uids again.
 func (o *Owners) RequestOwnerCheck() { queue.TrySend(o.ownerCheckRequest, struct{}{}) }
 
-// mayChangeOwner reports whether a uid may be given to another account. This is not considered for root and
-// the service's own account.
+// mayChangeOwner reports whether a uid may later belong to another account. It returns false for root and for
+// the service's own account, for which this is not considered.
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUser() }
 
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit first
@@ -191,7 +190,7 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
 	a.Owners.mu.Unlock()
 	if former == name {
-		former = "" // the uid has no other owner to separate, but maybe jobs of an earlier one
+		former = "" // the current owner enqueued jobs before; a move of an earlier owner's jobs may be unfinished
 	}
 	if former == "" && !unfinished {
 		return nil
@@ -206,8 +205,7 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 			return err
 		}
 	}
-	// Load before the former name is removed below, because other peers with this uid are admitted immediately
-	// after that.
+	// Load now. Once the former name is removed below, other peers with this uid are admitted without waiting.
 	if err := a.Owners.Load(ctx); err != nil || former == "" {
 		return err
 	}
@@ -296,9 +294,9 @@ func (o *Owners) lacksAccount(uid int) bool {
 		o.lookUpName(uid, true) == ""
 }
 
-// CheckOwner returns an error if a job must not start: the uid that enqueued it, or that it runs as, now
-// belongs to another account. If other nodes are running, this also applies if the job runs as an account
-// that this node does not have. Each look-up takes at most NameLookupTimeout.
+// CheckOwner returns an error if a job must not start, because the uid that enqueued it, or that it runs as,
+// now belongs to another account. While other nodes are running, it also returns an error if this node does
+// not have the account that the job runs as. Each look-up takes at most NameLookupTimeout.
 func (o *Owners) CheckOwner(j *queue.Job) error {
 	name := o.storedName(j.UID)
 	if j.AsUID == nil {

@@ -62,8 +62,8 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// IdleTimeout limits how long a node waits for its jobs to end when another node requests this. After it, the
-// node answers with the number of jobs that still run.
+// IdleTimeout limits how long a node waits for its jobs to end when another node requests this. After this
+// time, the node answers with the number of jobs that still run.
 const IdleTimeout = readTimeout
 
 // WaitIdle waits until no job runs on a node that is being drained. It also returns if the node is lost.

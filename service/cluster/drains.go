@@ -17,7 +17,7 @@ type Drainer struct {
 	Pool       *worker.Pool
 	DrainState *DrainState
 
-	mu sync.Mutex // held while a drain or its end is passed to the pool, so that changes reach the pool in order
+	mu sync.Mutex // held while the start or end of a drain is passed to the pool, so that the pool gets these in order
 }
 
 // DrainState is this node's copy of the stored drains that apply to it.

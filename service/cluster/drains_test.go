@@ -3,7 +3,7 @@ package cluster
 import "testing"
 
 // If a read of the store finishes after a read that began later, its result is ignored. While all nodes are
-// drained, EndDrainCommand returns the command that ends this drain, not that of this node.
+// drained, EndDrainCommand returns the command that ends the drain of all nodes.
 func TestNewestDrainReadCounts(t *testing.T) {
 	var d DrainState
 	older, newer := d.beginRead(), d.beginRead()

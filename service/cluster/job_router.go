@@ -41,7 +41,7 @@ type Request struct {
 	Params any           `json:"params,omitempty"`
 	UID    int           `json:"uid"`           // uid of the peer whose request is passed on
 	PID    int           `json:"pid,omitempty"` // pid of this peer; 0 if unknown
-	Right  control.Right `json:"right"`         // right of this peer, determined by the first node
+	Right  control.Right `json:"right"`         // right of this peer, as the sending node determined it
 	// JobSeq is the number of the job that the request is about; 0 if it is not about a single job. The job's
 	// id, in Params, is not enough: the job may be removed, and another job may get its id, before the
 	// request is executed.
@@ -51,8 +51,8 @@ type Request struct {
 
 	// AwaitsAttemptEnd means that the answer may come only after the end of the job's current attempt.
 	AwaitsAttemptEnd bool `json:"-"`
-	// IsSlow means that the request may take seconds, and that many such requests may be in progress at the
-	// same time.
+	// IsSlow means that the request may take seconds. Nodes read slow requests separately, so that many of them
+	// do not delay fast ones.
 	IsSlow bool `json:"-"`
 }
 
@@ -69,9 +69,9 @@ const (
 )
 
 // Forward sends a request to the node that holds the job's lease, if it is not this node, and decodes the
-// answer into result. leasedElsewhere is false if no other node holds the lease, so that nothing was sent. If
-// that node is lost during a request with AwaitsAttemptEnd, Forward waits until another node or no node holds
-// the lease, and repeats the request.
+// answer into result. leasedElsewhere is false if no other node holds the lease; nothing was sent then. If
+// the node is lost during a request with AwaitsAttemptEnd, Forward waits until another node holds the lease
+// or no node does, and then tries again.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {

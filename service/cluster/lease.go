@@ -25,10 +25,10 @@ type LeaseKeeper struct {
 	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreIDFileName is the name of a file in the state directory. It contains the identity of the server
-// database with the queue that last used the directory, and nothing if that queue was stored in files. Its
-// modification time is when this queue first used the directory: older output files may belong to another
-// queue. Without this file, the present queue has always used the directory.
+// StoreIDFileName is the name of a file in the state directory that identifies the queue that last used the
+// directory. The file contains the identity of the queue's server database, or nothing if the queue was
+// stored in files. Its modification time is when that queue first used the directory: older output files may
+// belong to another queue. If the file is missing, the present queue has always used the directory.
 const StoreIDFileName = "store.id"
 
 // DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no

@@ -82,9 +82,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue
 	return total, byQueue
 }
 
-// SetNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. It
-// also removes the names of the resource units that a job on another node holds, because only that node knows
-// them. If the store does not respond, it changes nothing.
+// SetNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. Only
+// the node that runs a job knows the names of the resource units that the job holds, so SetNodeNames removes
+// these names from jobs on other nodes. If the store does not respond, it changes nothing.
 func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
 	for i := range jobs {

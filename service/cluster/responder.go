@@ -45,7 +45,7 @@ func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed
 }
 
 // MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns
-// false only if the request comes from another node and means an earlier job with the same id.
+// false only if another node sent the request for an earlier job that had the same id.
 func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	req, _ := ctx.Value(relayedRequestKey{}).(*Request)
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq

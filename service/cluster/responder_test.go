@@ -30,8 +30,8 @@ func newResponder(cancel func(context.Context, control.Selection) (control.BulkR
 	return &Responder{Node: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
 }
 
-// The handler of a request from another node gets the peer, the parameters and the allowed states that this
-// node has sent.
+// The handler of a request from another node gets the peer, the parameters and the allowed states that are in
+// the request.
 func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 	type call struct {
 		peer   control.Peer
@@ -79,8 +79,8 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	}
 }
 
-// If a handler returns an error with queue.CodeUnsupported, the sender gets its text. It is not mistaken for
-// a request that the node does not know.
+// If a handler returns an error with queue.CodeUnsupported, the sender gets the text of this error, and not
+// the message that the node does not know the request.
 func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {

@@ -114,8 +114,8 @@ func HealthText(problems []string, failing bool) string {
 	return "ok"
 }
 
-// NoRunnerProblem explains that no job can start because there is no runner. It returns the cause and the next
-// step for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
+// NoRunnerProblem explains why no job can start if there is no runner. It returns the cause and the next step
+// for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
 func (h *HealthCheck) NoRunnerProblem() (text, nextStep string) {
 	err := h.Pool.RunnerError()
 	var launcherErr *runner.LauncherError
@@ -128,8 +128,9 @@ func (h *HealthCheck) NoRunnerProblem() (text, nextStep string) {
 	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
 
-// launcherProblem returns a line for the status that says why the launcher cannot start runners. It also
-// reports a stopped launcher while the existing runners still work. It returns "" if it finds no problem.
+// launcherProblem returns a line for the status that says why no job can start for lack of a runner. It also
+// reports a launcher (the process that starts runners as root) that cannot start runners while the existing
+// runners still work. It returns "" if it finds no problem.
 func (h *HealthCheck) launcherProblem() string {
 	if text, next := h.NoRunnerProblem(); text != "" {
 		return text + "; " + next

@@ -14,8 +14,8 @@ import (
 const limitReportTimeout = 5 * time.Second
 
 // UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If
-// no runner has reported yet, it returns all limits of the jobs. If required is true and the list is not empty,
-// it returns an error instead.
+// no runner has reported yet what it enforces, it returns all limits of the jobs. If required is true, it
+// returns an error if a limit is not enforced or no runner has reported.
 func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, required bool) (names []string,
 	err error) {
 	if !queue.HasAnyLimit(jobs) {

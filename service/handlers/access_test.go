@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a rig with the given settings, as pairs of a key and a value. If the setting run_as
-// requires it, the rig uses runners that run as root.
+// newSettingsRig returns a rig (an API under test) with the given settings, as pairs of a key and a value. If
+// the setting run_as requires it, the rig uses runners that run as root.
 func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
 	o := rigOptions{settings: map[string]string{}}
@@ -105,7 +105,7 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 }
 
 // A user who edits another user's job cannot change what the job executes. Replies show a placeholder instead
-// of hidden values, and an edit cannot store the placeholder as a value.
+// of values that are hidden from the user, and an edit that contains the placeholder as a value is rejected.
 func TestEditsOfOthersJobs(t *testing.T) {
 	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
 	for _, c := range []struct {

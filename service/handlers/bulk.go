@@ -33,17 +33,17 @@ type bulkVerb struct {
 	// job in one of these states.
 	apply func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
-	localOnly bool // call apply on this node, even if another node has leased the job
+	localOnly bool // call apply on this node even for jobs that another node has leased
 
-	// If another node has leased the job, this node sends the method remoteMethod to that node, or method if
-	// remoteMethod is "". The parameters are remoteParams(selection), where selection names the job, or the
-	// selection itself if remoteParams is nil.
+	// remoteMethod is the method that this node sends to the node that has leased the job; "" means method.
+	// remoteParams returns the parameters; its argument is a selection that names the job. If it is nil, this
+	// selection is the parameters.
 	remoteMethod     string
 	remoteParams     func(selection control.Selection) any
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
 	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	remoteOnlyReturnsJob bool // another node only returns the job to the queue; this node calls apply
+	remoteOnlyReturnsJob bool // the other node only puts the job back into the queue; this node then calls apply
 }
 
 // applyToIDs applies a verb to the jobs with these ids, whatever their states are. If another node sent the
@@ -107,7 +107,7 @@ type bulkOperation struct {
 	allowedStates  []queue.State // see bulkVerb.apply
 	ids            []string
 	errs           []error       // results, in the order of ids
-	semaphore      chan struct{} // semaphore that limits concurrent changes
+	semaphore      chan struct{} // limits the number of concurrent changes
 	runningChanges sync.WaitGroup
 }
 
@@ -132,7 +132,7 @@ func (b *bulkOperation) jobOf(r store.JobRef) (queue.Job, error) {
 // the job could not be read, err says why, and is the result for this job.
 func (b *bulkOperation) startChange(i int, j *queue.Job, err error) {
 	if b.ctx.Err() != nil {
-		return // awaitResults returns this error
+		return // awaitResults returns the error of ctx
 	}
 	if err == nil {
 		err = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
@@ -227,8 +227,8 @@ func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
 	return v, nil
 }
 
-// firstUnexpectedError returns err or, if err is nil, the error about the first refused job. It ignores jobs
-// that were refused because they have ended or are about to end.
+// firstUnexpectedError returns err or, if err is nil, the error about the first job that was not changed. It
+// ignores jobs that have ended or are about to end.
 func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code

@@ -186,9 +186,9 @@ func (h *API) changeSetting(
 	return v, nil
 }
 
-// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting to runningValue
-// until the service ends; if runningValue is "", it removes such a temporary value. pendingMessage says what
-// is not in effect yet. The caller holds the settings lock.
+// putSetting stores a setting on behalf of the peer and applies it. It also gives the setting the temporary
+// value runningValue, which lasts until the service ends; if runningValue is "", it removes the temporary
+// value. pendingMessage says what is not in effect yet. The caller holds the settings lock.
 func (h *API) putSetting(
 	ctx context.Context, setting store.Setting, runningValue string,
 ) (pendingMessage string, err error) {
@@ -307,9 +307,9 @@ func (h *API) applySharedSettings(ctx context.Context) error {
 	})
 }
 
-// checkStorable returns an error if the service could not start again with the setting. Such a setting must
-// not be stored: the stored value overrides the settings file, and only a running service can change it. For
-// the setting web.listen, checkStorable checks the address of the web page.
+// checkStorable returns an error if the service could not start again with this value of the setting. Such a
+// value must not be stored: it would override the settings file, and only a running service can change it.
+// For the setting web.listen, checkStorable checks the address of the web page.
 func (h *API) checkStorable(k *config.Key, newValue string) error {
 	isWebListen := k.Name == webListen
 	if !k.NeedsRestart() && !isWebListen {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// If the directory of users hangs, only the reload of the settings waits for the directory. Requests and
-// other changes of settings do not wait.
+// If the directory of users hangs, only a reload of the settings waits for it. Requests and other changes of
+// settings do not wait.
 func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	s := newSettingsRig(t, "access.read", "61300")
 	called, answer := make(chan struct{}), make(chan struct{})

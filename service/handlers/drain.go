@@ -20,8 +20,8 @@ import (
 // request to confirm it. A node confirms once it has read the stored drain and no job can start on it any more.
 // If a node does not confirm in time, the user gets an error.
 //
-// A node requests the confirmation with the method "drain", for a drain of all nodes and for a drain of one
-// node. At the end of a drain, it sends the method "reload" instead.
+// For a drain of all nodes and for a drain of one node, the request to confirm has the method "drain". At the
+// end of a drain, the service sends a request with the method "reload" instead.
 
 // drainConfirmTimeout is how long a drain waits for all nodes to confirm that no more jobs start. A node
 // confirms only after its runners have confirmed, which takes up to worker.MaxNoStartsWait.
@@ -62,9 +62,9 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 	return state, nil
 }
 
-// drainForOtherNode executes a drain request of another node. It returns once no job can start on this node.
-// If waitIdle is true, it returns once no job runs here, or after cluster.IdleTimeout. In the latter case,
-// result.Running is not 0.
+// drainForOtherNode executes a drain request of another node. It returns once no job can start on this node
+// or, if waitIdle is true, once no job runs here. If jobs still run after cluster.IdleTimeout, it returns
+// too, with result.Running above 0.
 func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
 	if !waitIdle {
 		if err = h.ReloadShared(ctx); err == nil {

@@ -23,7 +23,7 @@ type drainCluster struct {
 	store.Cluster
 	store.NodeRequests
 	nodes    []store.NodeState // this node first
-	answers  map[int64]string  // the answer to every request, by node id; other nodes do not answer
+	answers  map[int64]string  // answer to every request, by node id; a node without an entry does not answer
 	mu       sync.Mutex
 	requests []string // the requests that the nodes received; guarded by mu
 }
@@ -69,14 +69,14 @@ func failedAnswer(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedRig returns the rig of node a. Node b shares its store.
+// newSharedRig returns the rig of node a (an API under test). Node b shares its store.
 func newSharedRig(t *testing.T) (*rig, *drainCluster) {
 	t.Helper()
 	c := newDrainCluster()
 	return newSharedRigOn(t, c), c
 }
 
-// newSharedRigOn is like newSharedRig, with a given store.
+// newSharedRigOn returns the rig of node a (an API under test), which uses the store c.
 func newSharedRigOn(t *testing.T, c store.Cluster) *rig {
 	t.Helper()
 	return newStoreRigWith(t, rigOptions{cluster: c, node: "a"})
@@ -246,8 +246,7 @@ func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []
 	return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
 }
 
-// If a newer read of the stored drain has already been applied, an older read that ends later changes
-// nothing.
+// A read of the stored drain has no effect if the result of a later read was already applied.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := newSharedRig(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()

@@ -77,7 +77,7 @@ type eventSender struct {
 	lastEventSeq int64           // number of the last event that was handled
 	selectedIDs  map[string]bool // the ids in params.IDs
 
-	unknownIDs map[string]bool // ids in params.IDs for which no job and no event was found
+	unknownIDs map[string]bool // ids in params.IDs for which neither a job nor an event was found
 }
 
 // sendStep reads a bounded number of events and sends those that the request selects. newestSeq is the number of
@@ -118,8 +118,8 @@ func (t *eventSender) sendStep(ctx context.Context, newestSeq int64) (more bool,
 	return len(list) > 0, nil
 }
 
-// selects reports whether the request selects an event. A request for the audit log selects only events that a
-// user caused. Some events are selected only by such a request.
+// selects reports whether the request selects an event. A request for the audit log selects only events that
+// a user caused. Only such a request selects events of the kind queue.EventAudit.
 func (t *eventSender) selects(e *queue.Event) bool {
 	return e.Time >= queue.Millis(t.params.FromTime) && (t.params.Until == 0 || e.Time < queue.Millis(t.params.Until)) &&
 		(len(t.selectedIDs) == 0 || t.selectedIDs[e.JobID]) &&

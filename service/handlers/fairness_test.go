@@ -33,8 +33,9 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	}
 }
 
-// Every method that reads from the store needs a read slot. While all slots are occupied, the method waits.
-// It returns an error if its context ends first.
+// A read slot is the permission for one of a limited number of concurrent reads. Every method that reads from
+// the store needs one, and waits while all slots are occupied. If its context ends first, it returns an
+// error.
 func TestReadsTakeTurns(t *testing.T) {
 	s := newStoreRig(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))

@@ -18,13 +18,13 @@ import (
 // ownerUID is the uid of the user who enqueued the jobs of these tests.
 const ownerUID = 61300
 
-// newStoreRig returns a rig with default options and a new SQLite store.
+// newStoreRig returns a rig (an API under test) with default options and a new SQLite store.
 func newStoreRig(t testing.TB) *rig {
 	t.Helper()
 	return newStoreRigWith(t, rigOptions{})
 }
 
-// newStoreRigWith is like newStoreRig, with options.
+// newStoreRigWith returns a rig with the given options and a new SQLite store.
 func newStoreRigWith(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	o.runnerLocation = runner.Location{Dir: t.TempDir()}
@@ -95,7 +95,7 @@ func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, attempt
 	}
 }
 
-// namedJobs returns n drafts with ids that consist of idPrefix and a number.
+// namedJobs returns n jobs to be enqueued. Their ids consist of idPrefix and a number.
 func namedJobs(idPrefix string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {

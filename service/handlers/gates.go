@@ -40,7 +40,8 @@ func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateVie
 // currentGate returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback
 // names the gate, and is returned if the store has no such gate.
 func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store.GateState {
-	// The store lists the gates after a given one. A key without its last byte sorts shortly before the gate.
+	// The store lists the gates after a given one, so pass a key that sorts shortly before the wanted one: the
+	// wanted key without its last byte.
 	before := store.GateState{UID: fallback.UID,
 		Demand: queue.Demand{Kind: fallback.Kind, Key: fallback.Key[:len(fallback.Key)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
@@ -135,7 +136,7 @@ func (h *API) localResources(ctx context.Context) (gates []control.GateView, err
 	return gates, nil
 }
 
-// viewGate converts a gate to its form in a reply.
+// viewGate converts a gate (a lock, rate or resource limit) to its form in a reply.
 func (h *API) viewGate(g *store.GateState) control.GateView {
 	v := control.GateView{Key: g.Key, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, Usage: g.Usage,
 		RuleStored: g.RuleStored}

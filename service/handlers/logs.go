@@ -382,8 +382,8 @@ func chunkSeq(decode func(handleChunk func(output.Chunk) error) error) iter.Seq2
 // chunkOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkOverheadBytes = 64
 
-// forEachChunk passes every chunk to the callback. It releases its slot after a bounded number of chunks and
-// takes a new one, so that other requests get their turn.
+// forEachChunk passes every chunk to the callback. It gives back its read slot after a bounded number of
+// chunks and waits for a new one, so that other requests can read in between.
 func (h *API) forEachChunk(ctx context.Context, slotClass control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	handleChunk func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)

@@ -44,13 +44,14 @@ func lookUpOwners(database, key string) (string, error) {
 	return "", nil
 }
 
-// newOwnersRig returns a rig in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
+// newOwnersRig returns a rig (an API under test) in which each owner has two jobs: NAME-done, which has
+// ended, and NAME-waits.
 func newOwnersRig(t *testing.T) *rig {
 	t.Helper()
 	return newOwnersRigWith(t, rigOptions{})
 }
 
-// newOwnersRigWith is newOwnersRig with options.
+// newOwnersRigWith returns a rig with the given options and the same jobs as newOwnersRig.
 func newOwnersRigWith(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newStoreRigWith(t, o)
@@ -191,8 +192,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 }
 
 // A uid's jobs are separated from its former owner before the new owner gets a reply, even if the service was
-// restarted in between. Once this is done, admitting this peer or a peer without jobs writes nothing to the
-// store. The store is closed then, so any write would fail.
+// restarted in between. After that, admitting the new owner again, or a peer without jobs, writes nothing to
+// the store: this test closes the store, so any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := newOwnersRig(t)
 	drafts := namedJobs("more", 600)
@@ -432,8 +433,8 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// Lists and events get the names of submitters from a cache. Otherwise they would hold read slots while a
-// slow directory of users is queried.
+// Lists and events get the names of submitters from a cache. Otherwise a slow directory of users would delay
+// them while they hold a read slot, and so delay the reads of other requests.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := newOwnersRig(t)
 	s.Directory.LookupFunc = func(_, key string) (string, error) {

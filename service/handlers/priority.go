@@ -41,9 +41,10 @@ func (h *API) priorityBounds(p *control.Peer, queueName string) (minPriority, ma
 // note in the reply says so.
 //
 // With the setting aging = enqueue, each new job raises the effective priority of every waiting job by one.
-// The new job therefore gets one more. Otherwise it would have the same rank as the best waiting job, and the
-// older of the two would start first. For the same reason, each job of a batch gets a priority one higher
-// than the job before it. All jobs of the batch then have the same rank and start in their order.
+// The new job therefore gets a priority that is one higher still. Otherwise it would have the same rank as
+// the best waiting job, and the older of the two would start first. For the same reason, each job of a batch
+// gets a priority one higher than the job before it. All jobs of the batch then have the same rank and start
+// in their order.
 
 // bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobs is the
 // number of jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request.
@@ -84,8 +85,9 @@ type runNextBatch struct {
 	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns the values of a batch, and adds the number of jobs in this request to the stored
-// number. isKnown is false if there are no values for the batch.
+// recordRequest returns what is remembered about a batch from its earlier requests, and then adds jobCount,
+// the number of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is
+// remembered about the batch.
 func (n *runNextBatches) recordRequest(key batchKey, now queue.Millis, jobCount int) (b runNextBatch, isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,7 +123,7 @@ func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) 
 	n.byBatch[key] = firstRequest
 }
 
-// remove deletes the values of a batch.
+// remove forgets a batch.
 func (n *runNextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

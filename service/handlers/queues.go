@@ -19,8 +19,8 @@ import (
 // maxSuggestedQueues queues. If a request creates more queues, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
-// createdQueues returns the queues that a request has created. Each of them has the name of a similar
-// existing queue, if there is one and the request has not created more than maxSuggestedQueues queues.
+// createdQueues returns the queues that a request has created. With each queue, it returns the name of a
+// similar existing queue, if there is one and the request has created at most maxSuggestedQueues queues.
 func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
@@ -288,9 +288,10 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	}
 }
 
-// recallQueue returns the jobs of a paused queue that are claimed but have not started to the queue. If the
-// queue is frozen, it also pauses the running jobs. It repeats this until no job is left, because a job that
-// is being claimed is not yet known to the worker pool. See docs/decisions/0023.
+// recallQueue puts jobs of a paused queue that are claimed but have not started back into the queue. If the
+// queue is frozen (paused with its running jobs), it also pauses the running jobs. It repeats this until no
+// job is left, because a job that is being claimed is not yet known to the worker pool. See
+// docs/decisions/0023.
 func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
@@ -343,8 +344,8 @@ func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handledSeqs 
 	return nil
 }
 
-// resumeJobsOfFrozenQueue resumes the jobs that were paused because the queue was frozen. Jobs that were
-// already paused before the freeze stay paused.
+// resumeJobsOfFrozenQueue resumes the jobs that were paused because their queue was frozen (paused with its
+// running jobs). Jobs that were already paused before the freeze stay paused.
 func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {

@@ -40,7 +40,8 @@ func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, 
 	return control.EncodeAnswer(c.responder.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
-// newRelayRig returns the rig of node a. It shares its store with node b, which holds all leases.
+// newRelayRig returns the rig of node a (an API under test). It shares its store with node b, which holds all
+// leases.
 func newRelayRig(t *testing.T) (*rig, *relayingCluster) {
 	t.Helper()
 	b := newStoreRig(t)
@@ -108,7 +109,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 		for _, selection := range []control.Selection{{ID: "j"}, {All: true}} {
 			s, relay := newRelayRig(t)
 			j := jobNamed("j")
-			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
+			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // the edit below is valid only with these values
 			s.enqueueJobs(t, j)
 			for _, verb := range c.verbs {
 				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: ownerUID}); err != nil {
@@ -193,7 +194,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	}
 }
 
-// A schedule that is to replace its running job does nothing if that job is no longer leased by any node.
+// A schedule can replace its running job. It does nothing if no node holds the lease of that job any more.
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -203,7 +204,8 @@ func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	}
 }
 
-// Resuming a frozen queue resumes the jobs of all users, also those on other nodes.
+// A frozen queue is paused together with its running jobs. Resuming it resumes the jobs of all users, also
+// those on other nodes.
 func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -270,7 +272,8 @@ func (c *pieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _
 }
 
 // While a job on another node prints nothing, ReadOutput repeats its request to that node instead of
-// returning no output. So a client that follows the output takes a read slot only when there is output.
+// returning no output. So a client that follows the output occupies a read slot (the permission for one of a
+// limited number of reads) only when there is output.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {

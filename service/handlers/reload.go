@@ -10,7 +10,7 @@ import (
 
 // Reload implements control.API.
 func (h *API) Reload(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // do not reload this node's settings file
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only shared settings and drains may have changed
 		return control.ReloadResult{}, h.ReloadShared(ctx)
 	}
 	if err := h.Guard.Audit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket. Its field api
-// is the embedded API.
+// rig is an API under test, with the parts that it needs. It has a queue, but runs no jobs and has no socket.
+// The field api is the embedded API, for callers that need it under a name.
 type rig struct {
 	*API
 	admission *access.Admission

@@ -138,8 +138,9 @@ func (s *requestedSchedule) completeAndCheck() (err error) {
 	return nil
 }
 
-// nextOccurrence returns the next occurrence of a schedule after the given time. Its job is due at dueAt,
-// which is plannedAt plus a delay of at most s.Jitter. Both are 0 if no occurrence follows.
+// nextOccurrence returns the next occurrence of a schedule after the given time. The job of the occurrence is
+// due at dueAt, which is plannedAt plus a delay of at most s.Jitter. Both times are 0 if no occurrence
+// follows.
 func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.Millis) (
 	plannedAt, dueAt queue.Millis) {
 	next := cronLine.Next(after.Time(), s.CreatedAt.Time(), location)
@@ -433,7 +434,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 					return err
 				}
 			}
-			select { // a job that is still being ended is found in the next round
+			select { // wait a moment: a job that is still being ended is in the next result too
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MergeStored passes the settings from the store to the parts that use them: the drain, the pause of all
-// jobs, and the keeper. The caller must then call Rights.ResolveAccess, preferably without a lock, because
-// looking up names may be slow.
+// MergeStored passes the settings from the store to the parts that use them: drains gets the drain of all
+// nodes, pauses the pause of all jobs, and keeper the other settings. The caller must then call
+// Rights.ResolveAccess, preferably without a lock, because looking up names may be slow.
 func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}

@@ -217,7 +217,8 @@ func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) 
 	return compactJob(&j), err
 }
 
-// findJobFor is like findJob, but also returns an error if the peer may not use the method on the job.
+// findJobFor reads the job with an id, without its large fields. It returns an error if the peer must not
+// learn that the job exists, or may not use the method on the job.
 func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findJob(ctx, id)
 	if err == nil {

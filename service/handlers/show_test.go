@@ -70,7 +70,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	size := int64(len(s.readOutputFile(t, "1-1")))
 	for i := range jobs {
 		ended := make(chan struct{})
-		go func() { // this goroutine ends when the job ends
+		go func() { // this goroutine ends when the end of the job is stored
 			defer close(ended)
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()

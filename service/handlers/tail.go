@@ -90,7 +90,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
 		begin := output.Cursor{max(0, l.searchedEnd[0]-int64(tail)), max(0, l.searchedEnd[1]-int64(tail))}
-		if int64(tail) >= j.OutputLimit { // no more than this is kept, so read everything
+		if int64(tail) >= j.OutputLimit { // at most j.OutputLimit bytes are kept, so read everything
 			begin = output.Cursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
@@ -156,7 +156,7 @@ func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cu
 
 // cursorRing is a ring buffer of the last cursors that were added, up to its capacity.
 type cursorRing struct {
-	ctx      context.Context // context of the request; its user is charged for the memory
+	ctx      context.Context // context of the request; the memory counts for the user of the request
 	capacity int
 	cursors  []output.Cursor
 	oldest   int // index of the oldest cursor, which is overwritten next once the ring is full

@@ -61,7 +61,7 @@ func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error
 	return h.Quota.RunWithinQuota(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
 }
 
-// returnUnstarted returns a job that this node has claimed but not started to the queue.
+// returnUnstarted puts a job that this node has claimed but not started back into the queue.
 func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, allowedStates)
 }

@@ -75,8 +75,8 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// markUnavailableNode changes the reason that a job may run only on a certain node. If no service runs on
-// that node, the reason then says so.
+// markUnavailableNode changes the text of the reason that a job may run only on one named node. If no service
+// runs on that node, the text then says so.
 func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.Reason) {
 	for i := range jobReasons {
 		r := &jobReasons[i]

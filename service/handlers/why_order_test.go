@@ -54,7 +54,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j = jobNamed("mine2")
 	j.Priority = 5
 	s.enqueueJobs(t, j)
-	put(third, 1, 5) // enqueued later too, but it is the turn of this job's user
+	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
 	want = []string{fmt.Sprintf("4 from %d because of higher priority (up to 15)", other),
 		fmt.Sprintf("2 from %d because users take turns", third),
 		fmt.Sprintf("1 from %d because of longer waiting", ownerUID)}

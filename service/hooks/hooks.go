@@ -61,7 +61,8 @@ const (
 // wants no more messages. The message is then not sent again.
 const WebhookGoneExitCode = 10
 
-// hookMaker creates hook jobs. It is made for one state of the settings, and is immutable. It does not block.
+// hookMaker creates hook jobs as the settings at one time define them. A hookMaker never changes; new
+// settings need a new one. Its methods do not block.
 type hookMaker struct {
 	hooks    *Hooks
 	defaults queue.Defaults
@@ -172,7 +173,8 @@ func (m *hookMaker) webhook(j *queue.Job, event queue.HookEvents, name string, w
 	h.NoRetryCodes = []int{WebhookGoneExitCode}
 	h.Labels["webhook"] = name
 	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, event, j.UpdatedAt.String(), jobJSON)
-	// The time distinguishes outcomes without a claim between them, such as "dead", and "cancelled" after a retry.
+	// The fence stays the same if a job has two outcomes without running in between, such as "dead" and, after a
+	// retry, "cancelled". So the id also contains the time of the outcome.
 	id := fmt.Sprintf("%d.%d.%d.%s", j.Seq, j.Fence, j.UpdatedAt, event)
 	h.Env = mergeEnv(h.Env, []string{
 		WebhookIDVariable + "=" + id, WebhookSecretVariable + "=" + w.SecretFile, WebhookURLVariable + "=" + w.URL,

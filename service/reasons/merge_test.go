@@ -63,7 +63,7 @@ func TestReasonsOfAllNodes(t *testing.T) {
 	}
 }
 
-// gateTexts has an entry for each kind of gate.
+// gateTexts has an entry for each kind of gate: a limit that can keep a job from starting, such as a lock.
 func TestEachGateHasTexts(t *testing.T) {
 	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
 		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {

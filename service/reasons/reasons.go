@@ -29,9 +29,9 @@ type Finder struct {
 // "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
 // only the first one, in the field waits_for.
 
-// WaitReasonsTimeout limits how long a list waits for the reasons that only the store's writer knows, such as
-// a lock that another job holds. If a slow disk delays the writer for longer, the list leaves these reasons
-// out.
+// WaitReasonsTimeout limits how long a list waits for the reasons that only the store's writer knows: the
+// goroutine that makes all changes. Such a reason is, for example, a lock that another job holds. If a slow
+// disk delays the writer for longer, the list leaves these reasons out.
 const WaitReasonsTimeout = 200 * time.Millisecond
 
 // SetWaitsFor sets in the view of each job the first reason why that job does not run.
@@ -57,9 +57,9 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 	}
 }
 
-// addNodeReasons adds to reasons, by job number, why this node does not start each of these jobs, which are
-// due. Jobs with equal locks and other limits have equal reasons, so it queries the store for only one job of
-// each such group.
+// addNodeReasons adds to the map reasons, by job number, why this node does not start each of dueJobs. Jobs
+// of one queue and user with the same locks and other limits have the same reasons, so it queries the store
+// for only one job of each such group.
 func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reasons map[int64]control.Reason) {
 	if list := f.noStartReasons(); len(list) > 0 {
 		for _, j := range dueJobs {
@@ -101,7 +101,7 @@ type gateGroupKey struct {
 	queue   string
 	uid     int
 	demands string // see queue.GateSignature
-	seq     int64  // number of the job if it is checked individually, otherwise 0
+	seq     int64  // number of the job if the job forms its own group, otherwise 0
 }
 
 // JobReason returns why a job does not run, if the reason is in the job itself, such as its start time. found is
@@ -200,8 +200,8 @@ func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []contr
 	return list
 }
 
-// gateReason converts an obstacle that the store has found, such as a lock that another job holds, to a
-// reason.
+// gateReason returns the reason that describes an obstacle: what the store has found to keep a job from
+// starting, such as a lock that another job holds.
 func gateReason(j *queue.Job, obstacle *store.WaitReason) control.Reason {
 	r := control.Reason{Kind: gateTexts[obstacle.GateKind].kind, Key: obstacle.Key, Usage: new(obstacle.Usage),
 		Limit: new(obstacle.Limit), Advice: "queuectl list -s processing"}

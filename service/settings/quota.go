@@ -47,8 +47,8 @@ func (q *Quota) NearQuotaBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// maxFreeQuotaTries limits how often one request frees space in a quota. A further try is needed only if
-// other requests have used the freed space.
+// maxFreeQuotaTries is the maximum number of times that one request frees space in a quota. One time suffices
+// unless other requests use the freed space first.
 const maxFreeQuotaTries = 3
 
 // RunWithinQuota executes a request that uses bytes of the quota of the user with this uid. If the quota does

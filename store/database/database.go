@@ -60,8 +60,8 @@ type Conn interface {
 	// It may delay the statement until the next call of another method, so no later call of WriteRow may
 	// depend on the statement.
 	WriteRow(sql string, args ...any) error
-	// HasWritten reports whether the transaction may have changed rows that none of the engine's counters
-	// reflect. The engine must then record that there was a commit, even if no counter has changed.
+	// HasWritten reports whether the transaction may have changed rows whose change no counter of the engine
+	// shows. The engine must then record that there was a commit, even if no counter has changed.
 	HasWritten() bool
 	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	ArgumentBytes() int64
@@ -84,11 +84,11 @@ type ReadConn interface {
 // damaged. Only connections to SQLite files implement it. A PostgreSQL server has its own checksums, and two
 // of its reads may see different states of the data.
 type MissingChecker interface {
-	// CheckMissingID is called after a job with this id was not found. It returns a damage error if the job
-	// may exist nevertheless. number is the id as a job number, or 0 if the id is not a number.
+	// CheckMissingID is called after a job with this id was not found. It returns a damage error if the database
+	// may contain the job in spite of that. number is the id as a job number, or 0 if the id is not a number.
 	CheckMissingID(id string, number int64) error
 	// CheckMissingNumber is called after a job with this seq was not found. It returns a damage error if the
-	// job may exist nevertheless.
+	// database may contain the job in spite of that.
 	CheckMissingNumber(seq int64) error
 }
 

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// JoinNumbers joins numbers to a text, the argument for a condition from Statements.InNumbersSQL.
+// JoinNumbers joins numbers into a text, separated by spaces. This text is the argument of a condition from
+// Statements.InNumbersSQL.
 func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	var text []byte
 	for n := range numbers {
@@ -56,8 +57,8 @@ func ParseUserCounts(list string) (map[int]UserCounts, error) {
 	return parseList(list, func(n [4]int64) (int, UserCounts) { return int(n[0]), UserCounts{n[1], n[2], n[3]} })
 }
 
-// parseList parses a list of entries that are separated by spaces; see ParseNumbers. The callback makes a key
-// and a value from the numbers in an entry.
+// parseList parses a list of entries that are separated by spaces. Each entry consists of numbers; see
+// ParseNumbers. The callback makes a key and a value from the numbers of an entry.
 func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
 	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {

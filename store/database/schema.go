@@ -89,7 +89,8 @@ var Migrations = [][]string{{
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
 		input        TEXT    DEFAULT ''           -- JSON of env and stdin, '' if there are none, NULL if it stands in inputs
 	) STRICT`,
-	// A job that was enqueued without an id has its number as its id, and is found by the number.
+	// A job that was enqueued without an id has its number as its id. It is found by its number, so this
+	// index leaves it out.
 	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`,
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
@@ -140,7 +141,7 @@ var Migrations = [][]string{{
 	`CREATE INDEX gates_idle ON gates (id) WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`,
 	`CREATE INDEX gates_kept ON gates (id) WHERE kept = 1`,
 	`CREATE INDEX gates_opens ON gates (opens) WHERE opens > 0`,
-	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // recent starts at rate gates
+	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // recent starts, for rate limits
 	`CREATE INDEX starts_at ON starts (gate, at)`,
 	`CREATE TABLE edges (
 		id        INTEGER PRIMARY KEY AUTOINCREMENT, -- never again: see ended
@@ -202,7 +203,7 @@ var Migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (seq, n) WHERE output_bytes > 0`,
-	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // removed jobs that still have other rows
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // removed jobs that still have rows in other tables
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,

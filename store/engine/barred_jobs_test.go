@@ -91,7 +91,7 @@ func addJobsThatCannotStart(t testing.TB, s *Store, scale int) {
 	}
 }
 
-// runBlocks n times enqueues, claims and ends 8 jobs of another user.
+// runBlocks repeats n times: one user enqueues 8 jobs, which are claimed and end.
 func runBlocks(t testing.TB, s *Store, n int) {
 	for range n {
 		drafts := make([]queue.Job, 8)
@@ -115,7 +115,8 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// However many jobs of other users cannot start, and for whatever reason, a user's claims cost the same.
+// A user's claims need about the same number of statements, however many jobs of other users cannot start,
+// and for whatever reason.
 func TestJobsThatCannotStartCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
 		runBlocks(t, s, 20) // execute all statements once, so that they are prepared

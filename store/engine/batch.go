@@ -20,13 +20,15 @@ import (
 // batch is a batch whose jobs are not all in the queue yet. The client sends the batch in several requests.
 // The jobs of each request are stored together, as one frame. See docs/decisions/0009.
 type batch struct {
-	number         int64
-	uid            int
-	name           string
-	lastFrameAt    queue.Millis     // time when the last frame was stored
-	node           int64            // number of the node that receives the frames
-	jobCount       int64            // number of jobs that are not in the queue yet
-	chosenIDCount  int64            // number of these jobs whose id the user chose; counted since the engine was opened
+	number      int64
+	uid         int
+	name        string
+	lastFrameAt queue.Millis // time when the last frame was stored
+	node        int64        // number of the node that receives the frames
+	jobCount    int64        // number of jobs that are not in the queue yet
+	// chosenIDCount is how many of these jobCount jobs have an id that the user chose. They are counted since
+	// the engine was opened.
+	chosenIDCount  int64
 	jobBytes       int64            // size in bytes of the jobs that are not in the queue yet
 	jobsPerQueue   map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
 	isCommitted    bool
@@ -98,7 +100,7 @@ func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	return found, ok
 }
 
-// findOpenBatch returns the user's batch of that name that accepts frames.
+// findOpenBatch returns the user's batch of that name that still accepts jobs.
 func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
 	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
@@ -238,7 +240,8 @@ func (t *Tx) commitBatch(r store.Request, texts []records.Texts) (receipt store.
 	return receipt, t.err
 }
 
-// ApplyBatch moves the next frame of a committed batch into the queue. more reports whether there may be more frames.
+// ApplyBatch moves the next frame (the jobs of one request) of a committed batch into the queue. more reports
+// whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
 	return doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (more bool, err error) {
 		if b := e.mem.batches[batchNumber]; b.isCommitted {
@@ -248,8 +251,8 @@ func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, 
 	})
 }
 
-// enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
-// frames.
+// enqueueFirstFrame moves the first frame (the jobs of one request) of a batch into the queue. It reports
+// whether there may be more frames.
 func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.engine.space.CheckSpace(); err != nil {
 		return true, err // do not fill the disk, because its reserve is for running jobs
@@ -367,7 +370,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		if seq == 0 || taken[id] || seq >= m.nextSeq {
 			continue
 		}
-		// The id may be the number of a job in a frame. No two frames contain the same number.
+		// The id may be the number of a job in a batch. No two frames of batches contain the same number.
 		taken[id] = seq <= t.queryInt(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 	}

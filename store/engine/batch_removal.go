@@ -26,8 +26,9 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	return e.finishRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
 }
 
-// finishRemoval removes a batch that is marked for removal, one frame per transaction. If Promote has removed the
-// batch first, a new batch may have the number; finishRemoval does not change that batch.
+// finishRemoval removes a batch that is marked for removal, one frame (the jobs of one request) per
+// transaction. If Promote has removed the batch first, a new batch may have the number; finishRemoval does
+// not change that batch.
 func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
@@ -38,15 +39,16 @@ func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err erro
 	return err
 }
 
-// discardBatch removes a batch whose client may still send frames. It keeps the batch's name, so that later
-// frames are rejected.
+// discardBatch removes a batch whose client may still send jobs. It keeps the batch's name, so that later
+// requests of the client are rejected.
 func (t *Tx) discardBatch(b batch) {
 	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
 	t.markBatchRemoved(b)
 	t.auditBatch(&b, "forgotten", b.jobCount)
 }
 
-// markBatchRemoved marks a batch for removal. removeNextFrame then removes its frames one by one.
+// markBatchRemoved marks a batch for removal. removeNextFrame then removes its frames, the jobs of each
+// request, one by one.
 func (t *Tx) markBatchRemoved(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
 	b.isBeingRemoved, b.jobCount, b.jobBytes = true, 0, 0
@@ -54,15 +56,15 @@ func (t *Tx) markBatchRemoved(b batch) {
 	t.WakeAt(t.startTime)
 }
 
-// removeNextFrame removes the first frame of a batch and frees the ids of the frame's jobs. If no frame is
-// left, it removes the batch. more is true if there is more to remove.
+// removeNextFrame removes the first frame (the jobs of one request) of a batch and frees the ids of these
+// jobs. If no frame is left, it removes the batch. more is true if there is more to remove.
 func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
 	f, found := t.firstFrame(batchNumber)
 	if !found {
 		t.removeEmptyBatch(batchNumber)
 		return false
 	}
-	if !f.allJobsReadable { // some ids in the frame are unreadable, so remove all ids of the batch
+	if !f.allJobsReadable { // some ids of the frame's jobs are unreadable, so free all ids of the batch
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
 	}
 	t.dropFrame(&f)
@@ -88,9 +90,10 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 	})
 }
 
-// continueBatches does one step of work on batches: it discards a batch for which isAbandoned returns true,
-// removes a frame of a batch that is marked for removal, or moves a frame of a committed batch into the queue.
-// more is true if there is more to do. While the disk is full, it moves no frame; the next upkeep tries again.
+// continueBatches does one step of work on batches. It discards a batch for which isAbandoned returns true,
+// removes the jobs of one request from a batch that is marked for removal, or moves the jobs of one request
+// from a committed batch into the queue. more is true if there is more to do. While the disk is full, it
+// moves no jobs; the next upkeep tries again.
 func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
 	m := &t.engine.mem
 	if b, found := m.firstBatch(isAbandoned); found {

@@ -70,7 +70,7 @@ type deltaQueue struct {
 	Name string `json:"n"`
 	records.QueueCounts
 	Lanes      int   `json:"l"`           // number of lanes
-	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
+	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be reread
 }
 
 // deltaLane holds the new state of a lane (the waiting jobs of one queue and user) whose jobs need no lock or
@@ -140,11 +140,12 @@ func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 // caches. While nodes are upgraded one by one, several versions may be in use.
 const deltaVersion = 5
 
-// maxForeignNotices limits for how many changed jobs, and for how many users, watchers are notified
-// individually of the changes of other nodes. If there are more, all watchers are notified once.
+// maxForeignNotices is the maximum number of jobs changed by other nodes, and of their users, whose watchers
+// this node notifies one by one. If there are more, it notifies all watchers once.
 const maxForeignNotices = 10_000
 
-// maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
+// maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload
+// their caches.
 const maxDeltaBytes = 64 << 10
 
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must

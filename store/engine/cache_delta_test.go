@@ -172,8 +172,8 @@ func queuesIn(m *memory) map[string]string {
 	return list
 }
 
-// lanesIn returns the ids of the lanes of jobs without demands. It leaves out the position of each lane's
-// first job, which each node updates separately.
+// lanesIn returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
+// out the position of each lane's first job, which each node updates separately.
 func lanesIn(m *memory) map[lanes.Name]int64 {
 	list := map[lanes.Name]int64{}
 	for name, l := range m.lanes.PlainLanes {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// reload reads the writer's memory again from the tables, because another node has changed them. It keeps the
+// reload fills the cache in memory again from the tables, because another node has changed them. It keeps the
 // values that exist only in this node's memory. It fails with errPrewrite if this transaction wrote rows
 // before it held the writer lock, because these rows are provisional and must not be read as final ones.
 func (t *Tx) reload() error {
@@ -37,7 +37,7 @@ func (t *Tx) reload() error {
 	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
 	m.lanes.ClosedHere = old.lanes.ClosedHere
 	for name, q := range old.lanes.Queues {
-		if q.NextTurn > old.lastServedTurn { // otherwise, the queue is treated like a new one
+		if q.NextTurn > old.lastServedTurn { // a queue whose next turn has passed is treated like a new one
 			m.lanes.Queue(name).NextTurn = q.NextTurn
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
@@ -69,9 +69,9 @@ func (t *Tx) reload() error {
 		nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.anyJob, s.madeJobsReady = *m, true, true
-	// In memory, the stored position of the first job of a lane may have been before its actual first job;
-	// the reload has corrected it. Other lanes that were closed because of the old position may have to open
-	// now, so check their users' limits again.
+	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes
+	// of the user may have been closed in favour of this lane. They may be able to open now, so check the
+	// users' limits again.
 	for gate := range m.lanes.OverQuota {
 		t.rules.MarkGateDirty(gate)
 	}

@@ -20,8 +20,9 @@ type claimPrefetch struct {
 
 // EarlyRows are the rows of a query that was sent before they were needed.
 type EarlyRows interface {
-	// Each passes the rows to the callback, until the callback returns false. ok is false if the rows are lost,
-	// because the result of a later statement was read first. Each is called at most once, by the writer.
+	// Each passes the rows to the callback, until the callback returns false. ok is false if the rows are
+	// lost, because the result of a later statement was read first. Each is called at most once, by the
+	// goroutine with the right to write.
 	Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error)
 }
 

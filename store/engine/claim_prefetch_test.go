@@ -57,8 +57,8 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			s.SetPrefetchThreshold(1)
 			var got []queue.Job
 			expected, taken := false, false
-			// These ends are written before the lock is held. The rows of the early query are then not read
-			// immediately.
+			// The ends of these attempts are written before the writer lock is held. The rows of the early
+			// query are then not read immediately.
 			var ends []store.Settlement
 			if early {
 				ends = []store.Settlement{completionOn(s, &jobs[2])}

@@ -9,9 +9,9 @@ import (
 )
 
 // closedLaneSearch describes a search for lanes that a gate has closed. A lane holds the jobs of one queue
-// and user with the same demands, such as a lock; a gate is the lock or other limit. If perList is set, the
-// search finds the best lane of each list, which holds the lanes of one user in one queue. Otherwise it finds
-// the best lane in one queue, of one user or, if allUsers is set, of all users.
+// and user with the same demands, such as a lock; a gate is the lock or other limit. The best lane is the one
+// whose first job comes first. If perList is set, the search finds the best lane of each queue and user.
+// Otherwise it finds the best lane in one queue, of one user or, if allUsers is set, of all users.
 type closedLaneSearch struct {
 	gate     int64
 	queue    string
@@ -68,10 +68,10 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 	return l, found, t.err
 }
 
-// findClosedLanes returns lanes that a gate has closed, of jobs with demands such as locks. closedHereIDs
-// lists the ids of lanes that are closed only for this node. If it is not empty, the result contains those of
-// its lanes that are in search.queue. If it is empty, the result contains only the best lane that matches the
-// search.
+// findClosedLanes returns lanes that a gate has closed, of jobs with demands such as locks. If closedHereIDs
+// is empty, it returns only the best lane that matches the search. Otherwise closedHereIDs lists the ids of
+// lanes that are closed only on this node, and findClosedLanes returns those of them that are in
+// search.queue.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []rules.Lane {
 	switch {
 	case closedHereIDs != "":
@@ -120,7 +120,7 @@ func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit fun
 		for _, l := range list {
 			take(l)
 		}
-		if more { // leave the lists after the last one that was read for the next call
+		if more { // the next call visits the lists after the last one that was read
 			last := list[len(list)-1].ClosedListKey()
 			maps.DeleteFunc(best, func(list rules.ClosedListKey, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
@@ -133,10 +133,10 @@ func (t *Tx) EachClosedList(gate int64, afterList rules.ClosedListKey, visit fun
 	return t.err
 }
 
-// closedListLanes returns lanes that a gate has closed, of jobs with demands such as locks. closedHereIDs
-// lists the ids of lanes that are closed only for this node. If it is not empty, the result contains exactly
-// its lanes. If it is empty, the result contains the best lane of each list after afterList. more is true if
-// there may be further lists.
+// closedListLanes returns lanes that a gate has closed, of jobs with demands such as locks. If closedHereIDs
+// is empty, it returns the best lane of each list after afterList, and more is true if there may be further
+// lists. Otherwise closedHereIDs lists the ids of lanes that are closed only on this node, and
+// closedListLanes returns exactly these lanes.
 func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedListKey, closedHereIDs string) (
 	closedLanes []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
@@ -161,9 +161,9 @@ func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedListKey, closedHe
 }
 
 // firstLaneOfNextList returns the best lane of the gate's next list after the given one. (A list holds the
-// lanes of one user in one queue; the zero key comes before all lists.) One query searches the same queue, a
-// second one the later queues. With one condition on the pair (queue, uid), SQLite would use the index only
-// for the queue, and read all lanes of the given list again.
+// lanes of one user in one queue; the zero key comes before all lists.) The first query searches the rest of
+// the same queue, and the second query the later queues. A single condition on the pair (queue, uid) would be
+// slow: SQLite would use the index only for the queue, and read all lanes of the given list again.
 func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedListKey) (l rules.Lane, found bool) {
 	const condition = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if previous != (rules.ClosedListKey{}) {

@@ -48,7 +48,8 @@ type Engine struct {
 	rng *rand.Rand // source of random numbers; used by the writer only
 	mem memory     // the writer's cache of the database; used by the writer only
 	// gateRechecks lists the gates (locks and other limits) for which the rules must check again which jobs
-	// can start. A rollback removes no gate from the list. Only the writer uses it.
+	// can start. A rollback removes no gate from the list. Only the goroutine with the right to write uses
+	// it.
 	gateRechecks rules.RecheckState
 
 	*reads.Reads
@@ -81,7 +82,7 @@ type thresholds struct {
 	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
-// txCarryover holds values that later transactions use. Only the writer uses it.
+// txCarryover holds values that later transactions use. Only the goroutine with the right to write uses it.
 type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
 	typicalJobBytes int    // moving average of the sizes of claimed jobs, in bytes
@@ -94,7 +95,8 @@ type statisticsCaches struct {
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
-// foreignWork holds what this node must do after changes by other nodes. Only the writer uses it.
+// foreignWork holds what this node must do after changes by other nodes. Only the goroutine with the right to
+// write uses it.
 type foreignWork struct {
 	// madeJobsReady reports that changes by other nodes may have made jobs ready to start, and that there was
 	// no claim after that.
@@ -109,7 +111,7 @@ type foreignWork struct {
 	foreignChanges foreignChanges
 }
 
-// callerState is shared by the writer and its callers.
+// callerState is shared by the goroutine that writes and the callers that wait for it.
 type callerState struct {
 	mu      sync.Mutex // guards the following fields
 	err     error      // the reason why the engine has failed
@@ -124,7 +126,8 @@ type foreignChanges struct {
 	anyJob bool
 }
 
-// memory is the writer's cache of the database, so that most operations need no query.
+// memory is the engine's cache of the database, so that most operations need no query. Only the goroutine
+// with the right to write uses it.
 type memory struct {
 	storedCounts
 	metaLists
@@ -150,8 +153,8 @@ type memory struct {
 type nodeMemory struct {
 	nextTimerAt      queue.Millis // the earliest timer as of the last Promote
 	lastPromoteAt    queue.Millis // time when Promote was last called
-	recheckedUpTo    int64        // gates with lower or equal numbers were checked again; 0 if all were
-	lastServedTurn   int64        // turn number of the last served queue, while weights differ
+	recheckedUpTo    int64        // gates (locks and other limits) up to this number were checked again; 0 if all were
+	lastServedTurn   int64        // turn number of the queue that was served last, while weights differ
 	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
 	thisNode         store.Node   // labels, resources and unknown users of this node
 	hooks            store.Hooks  // which hooks are made for jobs, and when; see store.Hooks
@@ -180,7 +183,7 @@ type metaLists struct {
 	queueList    string   // content of meta.queues
 }
 
-// rankOrder says how ranks are computed.
+// rankOrder says how the ranks of jobs are computed. Jobs start in the order of their ranks.
 type rankOrder struct {
 	order   queue.Order
 	ranking rankingProgress

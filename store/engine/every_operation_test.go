@@ -48,7 +48,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { // mark a user's lanes as stale, as the rollback of a change does
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // read a user's lanes again, as after the rollback of a change
 		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
@@ -88,7 +88,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	kept := s.maxEmptyLanes
 	s.maxEmptyLanes = 0
 	promoteAll(t, s)
-	promoteAll(t, s) // removes queues whose lanes were removed
+	promoteAll(t, s) // removes queues that have no jobs any more
 	s.maxEmptyLanes = kept
 	if n := queryNumber(
 		t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {

@@ -49,7 +49,7 @@ func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 }
 
 // DoExpecting executes an operation with a forecast: it will probably record the given ends of attempts and
-// claim the given number of jobs. The operation need not do so.
+// claim the given number of jobs. The operation may do something else.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{priorityClass: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
@@ -63,7 +63,8 @@ func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 // HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
-// LanesReadAhead returns the jobs that were read ahead, by lane.
+// LanesReadAhead returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting
+// jobs of one queue and user with the same demands.
 func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.Lanes() }
 
 // HasWaiter reports whether a caller of Await waits for a job that can start.
@@ -94,7 +95,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 		e.mem.lanes.Queue("q").FixedTurns = 7
 		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
 		e.mem.lastServedTurn = 5
-		e.mem.lanes.Queue("gone").NextTurn = 5 // a new queue also starts with this value
+		e.mem.lanes.Queue("gone").NextTurn = 5 // a queue that is created again also starts with this value
 		e.mem.lanes.Queue("waits").NextTurn = 6
 		if err := tx.reload(); err != nil {
 			return err

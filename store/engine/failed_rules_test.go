@@ -83,7 +83,7 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 	}
 }
 
-// A job whose row is lost can end, even if hooks are to be made for it. Its hooks are not made.
+// A job whose row is lost can end, even if its end should create hooks. No hooks are created for it.
 func TestLostJobWithHooksEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	hooks := store.Hooks{Triggers: queue.HookEventsOf(queue.Completed), Owner: "hooks",

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// fixture returns an open store for the tests of storetest. e is the engine of the store; its clock advances
-// only on request.
+// fixture returns an open store for the tests of storetest. e is the engine of the store. Its clock advances
+// only when a test advances it.
 func fixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64

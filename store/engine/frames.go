@@ -14,7 +14,7 @@ type frame struct {
 	allJobsReadable bool
 }
 
-// firstFrame reads the first frame of a batch.
+// firstFrame reads the first frame of a batch. A frame holds the jobs of one request.
 func (t *Tx) firstFrame(batch int64) (f frame, found bool) {
 	found, _ = database.FirstRow(t, func(r database.Row) {
 		f.id, f.jobCount, f.jobBytes = r.Num(0), r.Num(1), r.Num(2)
@@ -40,8 +40,8 @@ func (t *Tx) dropFrame(f *frame) {
 }
 
 // detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it.
-// The readable jobs of the frame are already in the queue, and the batch continues without the unreadable
-// ones. Their number is stored in the column "count" of the frame.
+// A frame holds the jobs of one request. The readable jobs are already in the queue, and the batch continues
+// without the unreadable ones. Their number is stored in the column "count" of the frame.
 func (t *Tx) detachFrame(b *batch, f *frame) {
 	t.freeChosenIDs(f)
 	ended, _ := t.ExecCount(

@@ -108,7 +108,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Damage one bit of a job in the middle of the second frame, and the whole third frame.
+			// Damage one bit of a job in the middle of the second request's jobs, and all jobs of the third
+			// request.
 			var raw []byte
 			inTransaction(t, s, func() error {
 				return s.conn.Query(func(r database.Row) (bool, error) { raw = bytes.Clone(r.View(0)); return false, nil },

@@ -39,8 +39,8 @@ func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
 }
 
-// Gates lists locks, rates and resources. The writer executes it, because only the writer's memory contains
-// how many units of each are in use.
+// Gates lists locks, rates and resources. It waits for a transaction, because only a transaction may use the
+// numbers of used units, which are kept in memory.
 func (e *Engine) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) ([]store.GateState, error) {
 		return t.gateTables.List(uid, afterGate, t.Node())
@@ -102,8 +102,8 @@ func (t *Tx) recheckClosedHere() {
 	}
 }
 
-// continueRecheck continues the recheck that RecheckClosedLanes started. more is true if there are more gates
-// to check.
+// continueRecheck continues the recheck of gates (locks and other limits) that RecheckClosedLanes started.
+// more is true if there are more gates to check.
 func (t *Tx) continueRecheck() (more bool, err error) {
 	m := &t.engine.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 )
 
-// withDemands returns a function that sets the demands of a draft.
+// withDemands returns a function that sets the demands of a draft: the locks, rates and resources that it
+// needs.
 func withDemands(demands ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = demands }
 }
@@ -38,8 +39,8 @@ func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
 	}
 }
 
-// The store keeps the limit of a lock or rate while an unfinished job names it. When no such job is left, the
-// limit is removed, but that of a rate only after its period.
+// The store keeps the limit of a lock or rate while an unfinished job names it. When no unfinished job names
+// it any more, the limit is removed; the limit of a rate is removed only after the rate's period.
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.maxEmptyLanes = 0
@@ -54,7 +55,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
 	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}})
-	claimJobs(t, s, store.Report{WantedJobs: 1}) // this claim finds the lane empty
+	claimJobs(t, s, store.Report{WantedJobs: 1}) // this claim finds the list of ready jobs empty
 	wantGates := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
@@ -188,7 +189,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	}
 	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
-	most() // most counts from its last call on
+	most() // discard the counts of the transactions before this point
 	for _, seq := range children {
 		applyChange(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
@@ -396,7 +397,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// This claim finds that the lane has no more jobs.
+	// This claim finds that no job waits any more.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {

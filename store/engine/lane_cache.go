@@ -9,8 +9,8 @@ import (
 
 // laneCache holds what a transaction knows about lanes with demands. (Such a lane holds the jobs of one queue
 // and user that need the same locks or other limits.) When users take turns, a claim changes a lane for every
-// job that it takes, and each time must know which other lanes wait for the same limits. The cache saves a
-// query each time.
+// job that it takes. For each change it must know which other lanes wait for the same limits. The cache saves
+// a query each time.
 //
 // Exec, ExecCount, Query and QueryNumber first write the changed lanes, because their statement may read
 // them. WriteRow does not, since it only writes rows of other tables. Neither does readLanes, which only

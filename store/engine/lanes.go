@@ -38,7 +38,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	q := m.lanes.Queue(l.Queue)
 	known := q.HasOpenLane(&l)
 	old, written := t.unwrittenLanes[l.ID]
-	if !known && !written { // a cached lane is open, so no query is needed to know that no gate closes it
+	if !known && !written { // a cached lane is open, so no lock or other limit closes it
 		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
@@ -88,14 +88,15 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// closedForUnknownUser reports whether a lane is closed only on this node, because its user does not exist
-// here.
+// closedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user
+// does not exist here.
 func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
-// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first waiting job of a lane.
+// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first waiting job of a lane. A lane
+// holds the waiting jobs of one queue and user with the same demands.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
 	ORDER BY rank, seq LIMIT 1`
 
@@ -139,7 +140,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.err
 }
 
-// emptyLane returns a new lane for a job. The job is not in the lane yet.
+// emptyLane returns a new, empty lane for the queue and user of a job.
 func emptyLane(j *rules.Job) rules.Lane {
 	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
 		ClosedBy: rules.Empty, HeapIndex: -1}
@@ -180,7 +181,7 @@ func (t *Tx) countLanes(name string, n int) {
 	t.undo = append(t.undo, func() { q.LaneCount -= n })
 }
 
-// insertLane stores a new, empty lane and sets its id. demands and needs are the texts for its row.
+// insertLane stores a new, empty lane and sets its id. demands and needs are the texts for the lane's row.
 func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
 	t.engine.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
@@ -190,8 +191,8 @@ func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
-// tidyLanes removes up to moveStep lanes without jobs, if there are more than maxEmptyLanes of them. more is
-// true if there are more to remove.
+// tidyLanes removes up to moveStep lanes (lists of waiting jobs with the same demands) that contain no jobs,
+// if there are more than maxEmptyLanes of these. more is true if there are more to remove.
 func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.engine.mem
 	if int64(len(m.lanes.ClosedHere)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
@@ -240,7 +241,8 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
-// clearClosedHere forgets which lanes are closed only on this node. All of them are then checked again.
+// clearClosedHere forgets which lanes have jobs that cannot start only on this node. All these lanes are then
+// checked again.
 func (t *Tx) clearClosedHere() {
 	ls := t.engine.mem.lanes
 	old := ls.ClosedHere

@@ -214,7 +214,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setUserQuota(t, s, 1)
 	const users = 2 * rules.MaxSteps
-	for uid := range users { // the claim below finds these lanes empty
+	for uid := range users { // a later claim finds that these users have no more jobs
 		enqueueFor(t, s, uid, 2)
 	}
 	other := enqueueFor(t, s, users, 2)
@@ -242,7 +242,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 		waits = s.waiter != nil
 		s.mu.Unlock()
 	}
-	setUserQuota(t, s, 0) // opens the lanes of all users again
+	setUserQuota(t, s, 0) // lets jobs of all users start again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {
@@ -400,12 +400,12 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
-		for i := range n { // a separate lane for each job
+		for i := range n { // each job has different demands, so each is in a separate lane
 			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), Amount: 9,
 				Period: time.Second}))
 		}
 		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
-		for range 3 * n / rules.MaxSteps { // enough claims to find out that the lock is taken for all lanes
+		for range 3 * n / rules.MaxSteps { // enough claims to find out, for all jobs, that the lock is taken
 			claimJobs(t, s, store.Report{WantedJobs: 1})
 		}
 		enqueueFor(t, s, 2, 20, withDemands(lock))
@@ -422,13 +422,14 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	}
 }
 
-// An empty lane with demands can be removed even if its list of gates was lost through damage. The lane of
-// the same queue and user for jobs without demands is not removed instead.
+// A lane holds the waiting jobs of one queue and user with the same demands, such as a lock. An empty lane
+// can be removed even if its list of demanded locks was lost through damage. The lane of the same queue and
+// user for jobs without demands is not removed instead.
 func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// This claim finds that the lane has no more jobs.
+	// This claim finds that no job with this demand waits any more.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	enqueueFor(t, s, 1, 1)
 	name := lanes.Name{Queue: "default", UID: 1}

@@ -110,8 +110,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
 		}
 	}
-	// Lists contain no inputs, so a page has room for all jobs with large inputs. But it has room for only
-	// one job with large arguments, because the list contains the arguments twice.
+	// Lists contain no inputs, so one page has room for all jobs with large inputs. But a page has room for
+	// only one job with large arguments, because it contains the arguments twice.
 	pages := countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {

@@ -15,7 +15,7 @@ import (
 // waiter is a claim that waits until a job can start.
 type waiter struct {
 	maxJobs int
-	result  chan claimResult // receives the claim's result; buffered, so that the writer never blocks
+	result  chan claimResult // receives the claim's result; buffered, so that sending never blocks
 	// retry receives a value if the claim must run again, because it took too many steps for one transaction.
 	retry     chan struct{}
 	abandoned bool // Await's context has ended, and Await only waits for the result; guarded by the engine's mu
@@ -91,7 +91,7 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 		e.waiter = nil
 		e.mu.Unlock()
 		select {
-		case g := <-w.result: // the writer has sent the result just before the lock was taken
+		case g := <-w.result: // a transaction has sent the result just before mu was locked
 			return g.jobs, g.err
 		default:
 			return nil, endErr
@@ -99,14 +99,15 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 	}
 	w.abandoned = true
 	e.mu.Unlock()
-	g := <-w.result // the writer is claiming jobs for this waiter, so wait for the result
+	g := <-w.result // a transaction is claiming jobs for this waiter, so wait for the result
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = endErr
 	}
 	return g.jobs, g.err
 }
 
-// endWaiter ends the waiting claim, if there is one, with an error. Only the writer calls it.
+// endWaiter ends the waiting claim, if there is one, with an error. Only the goroutine with the right to
+// write calls it.
 func (e *Engine) endWaiter(err error) {
 	e.mu.Lock()
 	w := e.waiter

@@ -17,7 +17,7 @@ const NoNode = -1
 // until this node has joined.
 func (e *Engine) Node() int64 { return e.node }
 
-// DatabaseID returns the identifier of the database. It differs from that of every copy.
+// DatabaseID returns the identifier of the database. Every copy of the database has another identifier.
 func (e *Engine) DatabaseID() string { return e.databaseID }
 
 // SetOtherNodes records how many other nodes are active.
@@ -46,7 +46,8 @@ func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
 // by TransferLease.
 func (t *Tx) Leases() map[int64]*rules.Lease { return t.engine.mem.leases }
 
-// HasOwnLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
+// HasOwnLeases reports whether this node has leases. Only the goroutine with the right to write may call it,
+// and Backend.Close.
 func (e *Engine) HasOwnLeases() bool {
 	for _, l := range e.mem.leases {
 		if l.Job.Node == e.node {
@@ -114,7 +115,7 @@ func (t *Tx) takeBatch(b *batch) {
 	t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.number)
 }
 
-// TransferLease gives a lease to another node, with a new fence.
+// TransferLease gives a lease to another node, with a new fence (the number of the lease).
 func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
 	l, err := t.loadFullLease(l)
 	if err != nil {
@@ -137,7 +138,8 @@ type Counters struct {
 	NextEvent int64 // number of the next event
 }
 
-// Counters returns the counters from the writer's cache. Only the writer may call it.
+// Counters returns the counters from the engine's cache. Only the goroutine with the right to write may call
+// it.
 func (e *Engine) Counters() Counters {
 	return Counters{e.mem.commits, e.mem.nextSeq, e.mem.nextEvent}
 }

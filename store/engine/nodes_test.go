@@ -130,8 +130,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	}
 }
 
-// When the rule of a queue is changed, whose turn it is among users is forgotten. A node that reloads its
-// caches does not bring back forgotten turns or removed queues.
+// When the rule of a queue is changed, the queue forgets which user has the next turn. If a node reloads its
+// caches, they do not contain forgotten turns or removed queues.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {

@@ -82,7 +82,7 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load reads the writer's cache for the first time. id is the identifier of the database. If the identifier
+// Load fills the engine's cache for the first time. id is the identifier of the database. If the identifier
 // that is stored in the database differs from it, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
 	e.db, e.databaseID = conn, id
@@ -125,7 +125,7 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// loadMemory reads the writer's memory from the tables, in two batches of queries.
+// loadMemory reads the engine's cache from the tables, in two batches of queries.
 func (e *Engine) loadMemory() error {
 	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},

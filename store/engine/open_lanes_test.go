@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// After the store is closed and opened again, claimed and running jobs are still leased, with the same
-// fences. Jobs that have ended or were returned to the queue are not leased.
+// After the store is closed and opened again, claimed and running jobs are still leased, with the same fences
+// (numbers of leases). Jobs that have ended or were returned to the queue are not leased.
 func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -32,7 +32,7 @@ type disownment struct {
 	keysUpTo  int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
-// isDone reports whether all jobs of the disownment have moved, except leased ones.
+// isDone reports whether all jobs have moved to the uid of their former owner, except leased ones.
 func (d *disownment) isDone() bool { return d.movedUpTo == d.beforeSeq }
 
 // disownmentOf returns the disownment that will move a job, or nil if the job is not to be moved.
@@ -45,12 +45,13 @@ func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	return nil
 }
 
-// unfinishedDisownment returns the index of the disownment that still moves keys and jobs of a uid, or -1.
+// unfinishedDisownment returns the index of the disownment that still moves keys and jobs of a uid to its
+// former owner, or -1.
 func (m *memory) unfinishedDisownment(uid int) int {
 	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
 }
 
-// movesKeys reports whether any disownment still moves keys and jobs.
+// movesKeys reports whether keys and jobs are still being moved to any former owner.
 func (m *memory) movesKeys() bool {
 	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 }
@@ -195,8 +196,8 @@ func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
 	return t.rules.Disown(j, d.formerUID)
 }
 
-// endDisownings ends the disownments that are done. A leased job of the uid delays the end, because it moves
-// only when its lease ends.
+// endDisownings ends the disownments (moves of jobs to former owners) that are done. A leased job of the uid
+// delays the end, because it moves only when its lease ends.
 func (t *Tx) endDisownings() {
 	t.requireReload()
 	m := &t.engine.mem
@@ -215,7 +216,7 @@ func (t *Tx) endDisownings() {
 	m.disownments = unfinished
 }
 
-// tidyOwners continues the disownments. more is true if there is more to do now.
+// tidyOwners continues to move jobs to former owners of uids. more is true if there is more to do now.
 func (t *Tx) tidyOwners() (more bool, err error) {
 	m := &t.engine.mem
 	if len(m.disownments) == 0 {
@@ -230,7 +231,8 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 	return true, t.disownStep(&m.disownments[at])
 }
 
-// readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
+// readOwners reads the owners, and the moves of jobs to former owners that were unfinished when the engine
+// was closed.
 func (e *Engine) readOwners(queries *database.QueryBatch) {
 	queries.AddEach(func(r database.Row) {
 		d := disownment{formerUID: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),

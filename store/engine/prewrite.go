@@ -116,8 +116,8 @@ func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (b
 	return true, nil
 }
 
-// hasUnconfirmedPrewrite reports whether the database contains an attempt of one of the user's jobs that was
-// written before the writer lock was held, and that the rules have not confirmed yet.
+// hasUnconfirmedPrewrite reports whether the transaction has written an attempt of one of the user's jobs
+// before it held the writer lock, and the rules have not confirmed this attempt yet.
 func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	if t.prewrite == nil {
 		return false

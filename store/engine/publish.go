@@ -62,7 +62,7 @@ func (t *Tx) publish(grant *claimResult) {
 	}
 }
 
-// publishCounts makes the writer's counts visible to readers.
+// publishCounts makes the counts in the engine's cache visible to readers.
 func (e *Engine) publishCounts(state *reads.State) {
 	m := &e.mem
 	state.LastEvent = m.nextEvent - 1

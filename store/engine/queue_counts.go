@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// This file keeps the counts of queues. Each transaction changes the counts in the writer's memory, and
-// stores the changed counts as a list in the row of the table meta, because every commit writes that row
-// anyway. When the list is long, its entries are moved to the rows of the table queues. So the stored count
-// of a queue is its entry in meta or, if meta has no entry for it, the one in its row.
+// This file keeps the counts of queues. Each transaction changes the counts in memory. It also stores the
+// changed counts as a list in the row of the table meta, because every commit writes that row anyway. When
+// the list is long, its entries are moved to the rows of the table queues. So the stored count of a queue is
+// its entry in meta or, if meta has no entry for it, the one in its row.
 
 // queueWithSavedCounts returns the queue with a name. It first saves the counts of the queue, so that a
 // rollback can restore them.

@@ -21,8 +21,8 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	})
 }
 
-// setRule sets the rule of a queue. Afterwards, all queues start with equal turns, and so do the users of
-// this queue.
+// setRule sets the rule of a queue. Afterwards, no queue has an advantage from its earlier turns, and neither
+// has any user of this queue.
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.engine.mem
 	t.requireReload()

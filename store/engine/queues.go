@@ -41,8 +41,8 @@ func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 // transactions, other callers can commit.
 const waitReasonStep = 100
 
-// WaitReasons implements store.Forecast. The writer executes it, because only the writer's memory contains
-// how much of each lock, rate and resource is in use.
+// WaitReasons implements store.Forecast. It waits for transactions, because only a transaction may use the
+// numbers of used units of locks, rates and resources, which are kept in memory.
 func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
 	for step := range slices.Chunk(seqs, waitReasonStep) {
@@ -81,9 +81,9 @@ func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
 	l.NextTurn, t.engine.mem.lastServedTurn = nextTurn, turn
 }
 
-// BestLane implements rules.Lanes. Of a queue's lanes in which a job can start, it returns the one with the
-// best first job, and the position of the second best one's first job. (A lane holds the waiting jobs of one
-// queue and user with the same demands.)
+// BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the
+// lane whose first job is best, and the position of the first job of the second-best lane. (A lane holds the
+// waiting jobs of one queue and user with the same demands.)
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	l, next := t.engine.mem.lanes.Queue(q.Name).BestLane()
 	return l, next, nil
@@ -124,7 +124,7 @@ func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err err
 		}
 		return list, nil
 	}
-	if e.readOnly { // in read-only mode there is no writer
+	if e.readOnly { // a read-only engine executes no transactions
 		states, err = known(nil)
 	} else {
 		states, err = readWriterMemory(ctx, e, known)

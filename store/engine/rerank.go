@@ -15,8 +15,8 @@ import (
 const rankStep = 250
 
 // rankingProgress says how far the computation of new ranks for the waiting jobs has come. It processes one
-// state after another: all jobs in earlier states have new ranks, and of the jobs in the current state (the
-// field state), those up to seq. If state is 0, all jobs have new ranks.
+// state after another. All jobs in earlier states have new ranks. In the current state (the field state), the
+// jobs up to seq have new ranks. If state is 0, all jobs have new ranks.
 //
 // A claim computes the ranks of the jobs that it takes. So a job is not missed if it later returns to a state
 // that was already processed.

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// statistics returns a writer for the statistics of this transaction.
+// statistics returns a Writer that changes the stored statistics in this transaction.
 func (t *Tx) statistics() *statistics.Writer {
 	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.engine.mem.statistics,
 		Cache: &t.engine.minuteStats,
@@ -15,7 +15,8 @@ func (t *Tx) statistics() *statistics.Writer {
 		}}
 }
 
-// writeStatistics adds the measurements of the transaction to the statistics.
+// writeStatistics adds the starts and ends of attempts that the transaction has recorded to the stored
+// statistics.
 func (t *Tx) writeStatistics() error {
 	changed, err := t.statistics().Add(t.measurements)
 	if t.delta != nil {

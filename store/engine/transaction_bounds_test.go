@@ -125,7 +125,7 @@ func applyBatch(t *testing.T, s *Store, receipt store.Receipt) {
 }
 
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
-// So other callers never wait for more than one such step.
+// So other callers need not wait long for their own transactions.
 func TestNoTransactionIsLarge(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const many = 5 * promoteStep

@@ -47,7 +47,7 @@ func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 }
 
 // promoteStep and moveStep limit the work of one call of Promote, so that its transaction is short and other
-// callers hardly wait. promoteStep limits the rows that one duty deletes, moveStep the jobs that it moves.
+// callers hardly wait. promoteStep limits the rows that one duty deletes, moveStep the jobs that it changes.
 const (
 	promoteStep = 1000
 	moveStep    = 250
@@ -122,7 +122,7 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// timeUntilDue returns how long to wait until something is due, at most an hour.
+// timeUntilDue returns how long to wait until the next periodic work is due, at most an hour.
 func (t *Tx) timeUntilDue() (time.Duration, error) {
 	timer := t.queryInt(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	due := earlierTime(t.nextResume(), queue.Millis(timer))

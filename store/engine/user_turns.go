@@ -39,8 +39,8 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	return turn
 }
 
-// If a queue remembers more than 2*maxRememberedTurns users, it forgets those that were not served in the node's
-// last maxRememberedTurns turns.
+// maxRememberedTurns is how many of the node's last turns a queue always remembers. If a queue remembers more
+// than 2*maxRememberedTurns users, it forgets those whose turns are older.
 const maxRememberedTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
@@ -61,19 +61,20 @@ func (t *Tx) setLastTurn(q *lanes.Queue, uid int, turnNumber int64) {
 	t.publishTurns(q)
 }
 
-// publishTurns notes that the turns in a queue have changed, so that readers see them after the commit.
+// publishTurns notes that users have taken turns in a queue, so that readers see the turns after the commit.
 func (t *Tx) publishTurns(q *lanes.Queue) {
 	if !slices.Contains(t.changedTurns, q) {
 		t.changedTurns = append(t.changedTurns, q)
 	}
 }
 
-// refreshStaleQueues reads from the database the open lanes of each queue whose lanes in memory are out of
-// date.
+// refreshStaleQueues updates the queues whose lanes in memory are out of date. It reads from the database the
+// lanes in which a job may start.
 func (t *Tx) refreshStaleQueues() error { return t.engine.mem.lanes.Refresh(t.readStaleLanes) }
 
-// readStaleLanes reads again from the database the lanes of a queue that are out of date in memory. It uses
-// one query for each user, but on a server, where each query takes a round trip, a single one.
+// readStaleLanes reads again from the database the lanes of a queue that are out of date in memory. It makes
+// one query for each user. On a server, where each query takes a round trip, it makes a single query for all
+// users.
 func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 	if t.isRemote() {
 		return t.readStaleLanesInOneQuery(q)
@@ -90,8 +91,8 @@ func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 	return t.err
 }
 
-// readStaleLanesInOneQuery does the same as readStaleLanes in a single query for all users. The query leaves
-// out lanes whose jobs may not start on this node.
+// readStaleLanesInOneQuery reads again, in a single query for all users, the lanes of a queue that are out of
+// date in memory. The query leaves out lanes whose jobs may not start on this node.
 func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	var uids []int
 	if !q.Stale {
@@ -101,8 +102,8 @@ func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	return t.engine.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
-// readNextOpenLanes finds the lowest uid that meets an SQL condition, reads the first open lanes of this
-// user, and returns the uid. It returns nil if no user meets the condition.
+// readNextOpenLanes finds the lowest uid that meets an SQL condition, reads the first lanes of this user in
+// which a job may start, and returns the uid. It returns nil if no user meets the condition.
 func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
 	t.eachLane(func(l rules.Lane) bool {
 		if uid != nil && l.UID != *uid {

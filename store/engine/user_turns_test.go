@@ -34,7 +34,7 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
-	claimOn(t, s, 2) // this claim finds the first jobs of the lanes
+	claimOn(t, s, 2) // this claim finds the first waiting jobs of the users
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		jobs, _, err := tx.Rules().Claim(2)
 		for id, l := range tx.LanesReadAhead() {

@@ -88,9 +88,9 @@ func (m *memory) recountLeased() {
 // maxListedEntries is the maximum number of users in the column meta.users, and of queues in meta.queues.
 const maxListedEntries = 32
 
-// updateList adds changedKeys to *listedKeys, the users or queues whose own rows are out of date, and encodes
-// their counts in *listText, a column of the table meta. If the list gets longer than maxListedEntries,
-// updateList writes all the rows and empties the list.
+// updateList adds changedKeys to *listedKeys, the users or queues whose own rows are out of date. It encodes
+// the counts of all these users or queues in *listText, a column of the table meta. If the list gets longer
+// than maxListedEntries, updateList writes all the rows and empties the list.
 func updateList[K comparable](
 	listedKeys *[]K, listText *string, changedKeys []K, writeRow func(K), formatEntry func(K) string,
 ) {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// TrimUserData does not count the inputs that a damaged database lacks. It removes the inputs of other jobs
-// instead.
+// If damage has deleted the inputs of some jobs, TrimUserData does not count these inputs. It removes inputs
+// of other jobs instead.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const all = 2*maxOutputsPerStep + 20

@@ -32,7 +32,7 @@ func (e *Engine) checkMemory() error {
 		}
 	}
 	return e.Do(context.Background(), Urgent, func(t *Tx) error {
-		if err := t.rules.OpenLanes(); err != nil { // a reload at the start of the transaction may leave lanes to open
+		if err := t.rules.OpenLanes(); err != nil { // after a reload, lanes may have to be opened
 			return err
 		}
 		lanes, demands, err := t.readAllLanes()
@@ -44,8 +44,8 @@ func (e *Engine) checkMemory() error {
 	})
 }
 
-// readAllLanes returns all lanes, and the text of each lane's demands, by id. It takes lanes without demands from the
-// writer's memory, and lanes with demands from their table.
+// readAllLanes returns all lanes, and the text of each lane's demands, by id. It takes lanes without demands
+// from memory, and lanes with demands from their table.
 func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -62,8 +62,9 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	return byID, demands, err
 }
 
-// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands, or if it
-// ranks before the job that its lane has recorded as the first. It ignores leased jobs.
+// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands. It also
+// returns an error if a job ranks before the job that its lane has recorded as the first. It ignores leased
+// jobs.
 func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -81,8 +82,8 @@ func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string)
 	return errors.Join(mismatch, err)
 }
 
-// checkUsedUnits returns an error if the units in use at a gate differ from the sum of the units that leases
-// hold.
+// checkUsedUnits returns an error if the units in use at a gate (a lock or other limit) differ from the sum
+// of the units that leases hold.
 func (t *Tx) checkUsedUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
@@ -109,8 +110,8 @@ func (t *Tx) checkUsedUnits() error {
 	return nil
 }
 
-// checkCounts returns an error if the counts in memory of lanes, dependencies, users and gates differ from
-// the tables, or if rows contradict each other.
+// checkCounts returns an error if the counts in memory of lanes, dependencies, users and gates (locks and
+// other limits) differ from the tables, or if rows contradict each other.
 func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	m := &t.engine.mem
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
@@ -142,7 +143,7 @@ func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 		if l.ClosedBy == rules.Empty {
 			empties++
 		} else if _, here := m.lanes.ClosedHere[id]; l.ClosedBy < 0 && len(l.Needs) > 0 && !here {
-			over[l.ClosedBy]++ // not counting lanes that are closed for this node alone
+			over[l.ClosedBy]++ // lanes that are closed only on this node are not counted
 		}
 	}
 	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuota) {
@@ -203,9 +204,9 @@ func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql stri
 	return v.Conn.Query(handleRow, sql, args...)
 }
 
-// checkClosedLanes returns an error if a lane is closed although the gate that closed it has room for its
-// first job. It checks the best lane in each list of closed lanes. A lane may stay closed behind an open lane
-// of the same queue and user that also needs the gate.
+// checkClosedLanes returns an error if a lane is closed although the gate (a lock or other limit) that closed
+// it has room for the lane's first job. It checks the best lane in each list of closed lanes. A lane may stay
+// closed behind an open lane of the same queue and user that also needs the gate.
 func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
@@ -231,8 +232,8 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
-		// Lanes may have the same head, because a lane's head may rank before its first job. Then choose the
-		// one that needs more units.
+		// Two lanes may have the same head, the recorded position of the first job, because a head may rank
+		// before the actual first job. Then choose the lane that needs more units.
 		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) {
 			best[at] = l
 		}
@@ -260,7 +261,7 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// checkQueues returns an error if the queues in the writer's memory contradict the lanes.
+// checkQueues returns an error if the queues in memory contradict the lanes.
 func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err

@@ -19,9 +19,9 @@ const (
 	Normal = writequeue.Normal
 )
 
-// op is an operation that waits for its commit or is in one. run must make all its checks before it writes:
-// if it returns a *queue.Error, the other operations are committed without it. run may be called several
-// times.
+// op is an operation that waits for its commit or is in one. If run returns a *queue.Error, the transaction
+// is still committed with the other operations. So run must make all its checks before it writes. run may be
+// called several times.
 type op struct {
 	run           func(*Tx) error
 	priorityClass Class

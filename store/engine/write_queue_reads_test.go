@@ -22,7 +22,7 @@ var readOperations = map[string]func(context.Context, *Store) error{
 }
 
 // If the context of a read ends while the read waits in the write queue, the read ends and leaves the queue.
-// If its own transaction already waits for another connection to the database, the read ends as well.
+// The read also ends if its transaction waits for another connection to the database.
 func TestReadsEndWithTheirContext(t *testing.T) {
 	for name, read := range readOperations {
 		t.Run("behind a write: "+name, func(t *testing.T) {

@@ -28,7 +28,7 @@ const (
 )
 
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
-// statement. Operations that need only the writer's memory begin none.
+// statement. Operations that need only the engine's cache begin none.
 //
 // Like a bufio.Writer, a Tx keeps the first error of its statements in its field err. Later statements do
 // nothing and return the same error, and the transaction is rolled back. So a function that executes several
@@ -40,8 +40,8 @@ type Tx struct {
 	engine            *Engine         // the engine that runs the transaction
 	startTime         queue.Millis    // time at the start of the transaction
 	rules             rules.Rules     // rules that carry out the operations
-	memoryAtStart     memory          // copy of the writer's memory at the start; shares its leases
-	undo              []func()        // functions that restore the writer's memory
+	memoryAtStart     memory          // copy of the engine's cache at the start; shares its leases
+	undo              []func()        // functions that restore the engine's cache
 	afterCommit       []func()        // functions to call after the commit
 	drafts            []records.Texts // texts of the jobs that are being enqueued, by draft number
 	earliestTimer     queue.Millis    // earliest time passed to WakeAt; 0 if none
@@ -65,7 +65,8 @@ type Tx struct {
 	serverTx
 }
 
-// Names under which a Tx embeds the tables of the packages gates and dependencies.
+// gateTables and edgeTables are the names under which a Tx embeds the tables of the packages gates and
+// dependencies.
 type (
 	gateTables = gates.Tables
 	edgeTables = dependencies.Tables
@@ -100,7 +101,8 @@ type txWork struct {
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil if the database is not on a server.
+	// readAhead holds rows of waiting jobs that were read before they were needed. It is nil if the database
+	// is not on a server.
 	readAhead *readahead.Jobs
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
@@ -150,7 +152,7 @@ func (e *Engine) FailFromRead(err error) {
 }
 
 // commitGroup carries out a group in one transaction and replies to each operation. It returns the operations
-// without a reply: if err is nil, for the next commit; otherwise the database is broken.
+// that got no reply. If err is nil, they belong in the next commit; otherwise the database is broken.
 func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -164,7 +166,7 @@ func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 		}
 		e.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := database.ErrorKindOf(err); {
-		case e.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
+		case e.prewriteFailed: // the next try writes no rows early, so it cannot fail again for this reason
 		case k == database.DiskFull && fullTries == 0 && e.space.ReleaseReserve(false):
 			fullTries++
 		case k == database.DiskFull:
@@ -234,10 +236,10 @@ func (e *Engine) startCommitClock() (stopClock func()) {
 	return func() { e.commitStart.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. n is the number of operations that it ran: if they are
-// large, only the first ones. grant holds the jobs for the waiting claim, or is nil. After an error nothing
-// is stored, unless the database is broken. failedOp is the operation that caused the error, or nil if that
-// is unknown.
+// tryGroup runs the transaction of a group once. n is the number of operations that it ran; if the operations
+// are large, it runs only the first ones. grant holds the jobs for the waiting claim, or is nil. After an
+// error nothing is stored, unless the database is broken. failedOp is the operation that caused the error, or
+// nil if that is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op, err error) {
 	defer e.startCommitClock()()
 	t := &Tx{Conn: e.db, engine: e, startTime: e.now(), memoryAtStart: e.mem}

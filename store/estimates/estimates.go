@@ -24,7 +24,7 @@ type Estimates struct {
 	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
 	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
 	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
-	lastWriteMinute     queue.Millis             // minute of the last write; used only with the right to write
+	lastWriteMinute     queue.Millis             // minute of the last write; only the goroutine that may write uses it
 }
 
 // estimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the

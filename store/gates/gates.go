@@ -28,10 +28,10 @@ type Tx interface {
 // State is the part of the gates that the engine keeps in memory. If a transaction is rolled back, the engine
 // restores the state.
 type State struct {
-	HasGates     bool    // the database contains gates; if not, no job needs one
+	HasGates     bool    // the database contains gates (locks, rates or resources); if not, no job needs one
 	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
-	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases whose attempts
-	// are not known to have started. The package engine updates it.
+	// UsedUnits counts the units that leases hold, by gate (a lock, rate or resource). For a rate it counts
+	// only leases whose attempts are not known to have started. The package engine updates it.
 	UsedUnits map[int64]int
 }
 
@@ -48,7 +48,7 @@ type Tables struct {
 	tx            Tx
 	state         *State
 	gateRules     map[int64]rules.GateRule // rules that the transaction has read, by gate; UsedUnits is not set
-	namingChanges map[gateName]int64       // unwritten changes of the number of jobs that name each gate
+	namingChanges map[gateName]int64       // unwritten changes of the number of jobs that name a lock or rate
 }
 
 // gateName identifies a lock or rate that jobs name.
@@ -65,8 +65,8 @@ func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 // called when a part of the transaction is undone.
 func (t *Tables) Forget() { t.gateRules, t.namingChanges = nil, nil }
 
-// EnsureGate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
-// if it does not exist.
+// EnsureGate returns the id of the gate (the lock, rate or resource) that a user's job demands. It creates
+// the gate, with the demand's rule, if it does not exist.
 func (t *Tables) EnsureGate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
 	id, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
@@ -85,13 +85,14 @@ func (t *Tables) EnsureGate(uid int, d queue.Demand) (id int64, err error) {
 // ResourceGates implements rules.Gates. It returns the gates that are resources.
 func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
 
-// AdjustLaneCount adds delta to the stored number of lanes that need a gate.
+// AdjustLaneCount adds delta to the stored number of lanes that need a gate. A lane is the list of a user's
+// waiting jobs in a queue with the same demands.
 func (t *Tables) AdjustLaneCount(gate int64, delta int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
 }
 
-// RemoveUnneeded removes up to limit gates that no job names and no lane needs. A rate stays while its period
-// contains a recorded start. more reports whether the limit was reached.
+// RemoveUnneeded removes up to limit gates (locks and other limits) that no job names and no lane needs. It
+// keeps a rate while the rate's period contains a recorded start. more reports whether the limit was reached.
 func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
 	if !t.state.HasGates {
 		return false, nil
@@ -112,7 +113,7 @@ func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
 	return len(periods) == limit, err
 }
 
-// removeGate deletes a gate and its starts.
+// removeGate deletes a gate (a lock, rate or resource) and its recorded starts.
 func (t *Tables) removeGate(id int64) error {
 	delete(t.gateRules, id)
 	if at := slices.Index(t.state.ResourceList, id); at >= 0 {
@@ -122,7 +123,8 @@ func (t *Tables) removeGate(id int64) error {
 	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
 }
 
-// GateRule implements rules.Gates. It returns the rule of a gate and the units in use.
+// GateRule implements rules.Gates. It returns the rule of a gate (a lock, rate or resource) and the units in
+// use.
 func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	rule, found := t.gateRules[gate]
 	if !found {
@@ -153,8 +155,8 @@ func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) 
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates. It considers the starts of a rate at or after the time since. It
-// returns the time of the start that has exactly newerStarts newer ones, or 0 if there is no such start.
+// NthNewestStart implements rules.Gates. Of the starts of a rate at or after the time since, it skips the
+// newerStarts newest ones and returns the time of the next one. It returns 0 if no start is left.
 func (t *Tables) NthNewestStart(gate int64, since queue.Millis, newerStarts int) (queue.Millis, error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(newerStarts))
@@ -168,14 +170,14 @@ func (t *Tables) ScheduleRecheck(gate int64, recheckAt queue.Millis) error {
 	return t.setOpeningTime(gate, int64(recheckAt))
 }
 
-// setOpeningTime stores when Promote must check a gate again; 0 means never.
+// setOpeningTime stores the time when Promote must check again whether a rate allows starts; 0 means never.
 func (t *Tables) setOpeningTime(gate, openingTime int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, openingTime, gate)
 }
 
-// TakeDue returns up to limit gates whose opening time has come, and deletes these opening times. If the
-// clock was set back, TakeDue first lowers opening times that are too far ahead, so that no rate holds jobs
-// back for longer than its period.
+// TakeDue returns up to limit gates (rate limits) whose opening time has come, and deletes these opening
+// times. If the clock was set back, TakeDue first lowers opening times that are too far ahead, so that no
+// rate holds jobs back for longer than its period.
 func (t *Tables) TakeDue(limit int, clockWasSetBack bool) (gates []int64, err error) {
 	now := int64(t.tx.Now())
 	if clockWasSetBack {
@@ -190,7 +192,7 @@ func (t *Tables) TakeDue(limit int, clockWasSetBack bool) (gates []int64, err er
 	return gates, err
 }
 
-// NextDue returns the earliest opening time of all gates, or 0 if no gate has an opening time.
+// NextDue returns the earliest time when a rate must be checked again, or 0 if no rate has such a time.
 func (t *Tables) NextDue() (openingTime int64, err error) {
 	if t.state.HasGates {
 		openingTime, err = t.tx.QueryNumber(
@@ -206,8 +208,8 @@ func (t *Tables) RecordStart(gate int64, startedAt queue.Millis) error {
 	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(startedAt))
 }
 
-// SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate to what a job demands. See
-// docs/decisions/0018.
+// SetRuleFromJob implements rules.Gates. It sets the limit and period of a lock or rate to what a job
+// demands. See docs/decisions/0018.
 func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, _ := t.EnsureGate(j.UID, d)
 	n, per := int64(d.Amount), d.Period.Milliseconds()
@@ -276,8 +278,8 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	return err
 }
 
-// WriteNamingCounts stores the changes of AdjustNamingCounts. It writes each gate once, however many jobs
-// have changed.
+// WriteNamingCounts stores the numbers of jobs that AdjustNamingCounts has changed. It writes the row of each
+// lock or rate once, however many jobs have changed.
 func (t *Tables) WriteNamingCounts() (err error) {
 	for g, by := range t.namingChanges {
 		if by != 0 {

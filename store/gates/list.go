@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// maxGatesRead limits how many gates of an owner are read for one list. Many of them may be gates that no job
-// needs any more and that upkeep has not removed yet.
+// maxGatesRead limits how many gates (locks, rates and resources) of an owner are read for one list. Many of
+// them may be gates that no job needs any more and that upkeep has not removed yet.
 const maxGatesRead = 5 * store.MaxGatesPage
 
 // maxStartsCounted limits how many recorded starts are counted for one list of an owner's gates. When the
@@ -18,8 +18,8 @@ const maxGatesRead = 5 * store.MaxGatesPage
 // have started.
 const maxStartsCounted = 20_000
 
-// List lists the shared gates and those of one user that follow afterGate. For resources, it lists those of
-// the given node.
+// List lists the locks, rates and resources of all users together and those of one user. It begins after
+// afterGate. The resources are those of the given node.
 func (t *Tables) List(uid int, afterGate store.GateState, node *store.Node) (gates []store.GateState, err error) {
 	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 		if afterGate.Kind != 0 && afterGate.UID > owner {
@@ -36,7 +36,7 @@ func (t *Tables) List(uid int, afterGate store.GateState, node *store.Node) (gat
 	return gates, nil
 }
 
-// listOwner appends the gates of an owner that follow the given kind and key.
+// listOwner appends the gates (locks, rates and resources) of an owner that follow the given kind and key.
 func (t *Tables) listOwner(ownerUID int, kind int64, key string, gates *[]store.GateState, node *store.Node) error {
 	var ids []int64
 	first, scanned := len(*gates), 0

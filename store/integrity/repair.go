@@ -77,15 +77,15 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 	return faults, err
 }
 
-// gateName identifies a gate.
+// gateName identifies a gate: a lock, a rate, a resource or another limit for which jobs wait.
 type gateName struct {
 	uid, kind int64
 	key       string
 }
 
-// recountGates creates missing gates that jobs or lanes need, and recounts how many lanes and jobs use each
-// gate. It marks all lanes as open, because their gates have changed: the next claims check which of them can
-// start a job.
+// recountGates creates missing gates (locks and other limits) that jobs or lanes need, and recounts how many
+// lanes and jobs use each gate. It marks all lanes as open, because their gates have changed: the next claims
+// check which of them can start a job.
 func recountGates(c *sqlitedb.Conn) error {
 	return database.InTx(c, func() error {
 		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
@@ -105,7 +105,8 @@ type gateCounts struct {
 	gates map[gateName]*gateUse
 }
 
-// gateUse holds how many lanes and jobs use a gate.
+// gateUse holds how many lanes and jobs use a gate. A gate is a lock or other limit. A lane is the list of a
+// user's waiting jobs in a queue that need the same gates.
 type gateUse struct {
 	id                      int64        // 0 if the gate does not exist
 	storedLanes, storedJobs int64        // the numbers in the gate's row
@@ -122,7 +123,8 @@ func (g *gateCounts) entryOf(gate gateName) *gateUse {
 	return g.gates[gate]
 }
 
-// readGates reads the stored gates, and counts for each gate the unfinished jobs that need it.
+// readGates reads the stored gates (locks and other limits), and counts for each gate the unfinished jobs
+// that need it.
 func (g *gateCounts) readGates() error {
 	err := database.EachRow(g.conn, func(r database.Row) {
 		u := g.entryOf(gateName{r.Num(1), r.Num(2), r.Text(3)})
@@ -140,8 +142,8 @@ func (g *gateCounts) readGates() error {
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// ensureGate creates a gate if it does not exist. Its rule comes from a job that names it; without such a
-// job, the next one sets the rule.
+// ensureGate creates a gate if it does not exist. The gate's rule comes from a job that names the gate. If
+// there is no such job yet, the next job that names the gate sets the rule.
 func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
 	if u = g.entryOf(gate); u.id == 0 {
 		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
@@ -151,7 +153,7 @@ func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
 }
 
 // fixLanes stores in each lane's row which gates the lane needs. It marks the lanes as open and resets their
-// heads, which the next claims compute.
+// heads, the positions of their first jobs, which the next claims find again.
 func (g *gateCounts) fixLanes() error {
 	needs := map[int64]string{}
 	err := g.conn.Query(func(r database.Row) (bool, error) {
@@ -184,7 +186,7 @@ func (g *gateCounts) fixLanes() error {
 	return nil
 }
 
-// writeCounts stores the counts of each gate. It creates gates that do not exist.
+// writeCounts stores the counts of each gate (a lock or other limit). It creates gates that do not exist.
 func (g *gateCounts) writeCounts() error {
 	for gate := range g.gates {
 		u, err := g.ensureGate(gate)
@@ -198,7 +200,7 @@ func (g *gateCounts) writeCounts() error {
 	return nil
 }
 
-// gateNameOf returns the identity of the gate of a user's demand.
+// gateNameOf returns the identity of the lock, rate or resource that a user's job demands.
 func gateNameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
@@ -252,8 +254,8 @@ type countSource[C any] struct {
 }
 
 // countFaults compares stored counts with the rows that they count. source has the statements that read both.
-// Newer counts replace some stored ones: newerListSQL reads their list, and parseList parses it. readKey
-// reads the user or queue from a row.
+// For some users or queues, a list contains newer counts than the stored ones: newerListSQL reads this list,
+// and parseList parses it. readKey reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
 	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.QueryText(c, newerListSQL)

@@ -14,18 +14,20 @@ import (
 )
 
 // Lanes is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands, called
-// plain lanes. There may be many lanes with demands, so it holds only the best ones of each queue and user.
+// plain lanes. A user can have very many lanes with demands, so it holds only the best of these for each
+// queue and user.
 type Lanes struct {
 	PlainLanes  map[Name]*rules.Lane
 	ByUID       map[int][]*rules.Lane // plain lanes by uid
 	Queues      map[string]*Queue
 	Ready       headHeap[*Queue, queueOrdering] // queues that have room and an open lane
 	staleQueues []*Queue                        // queues whose best lane must be found before the next claim
-	// OverQuota counts the lanes with demands that wait for a user's quota, by the gate of the quota.
+	// OverQuota counts the lanes with demands (locks or other limits) that wait for a user's quota, by the gate of
+	// the quota; see rules.UserGate.
 	OverQuota map[int64]int
 	Weights   int // number of queues whose weight is not 1
-	// ClosedHere maps lanes that are open in the database, but whose jobs cannot start on this node, to the
-	// gate that prevents it. Another node may have room at that gate.
+	// ClosedHere lists lanes that are open in the database, but whose jobs cannot start on this node. It maps
+	// the id of the lane to the gate (a resource or other limit) that prevents the start.
 	ClosedHere map[int64]int64
 }
 
@@ -41,7 +43,7 @@ type Name struct {
 	UID   int
 }
 
-// NameOf returns the name of a plain lane.
+// NameOf returns the name of a lane without demands.
 func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
 
 // headHeap is a heap of queues or lanes. The first element is the one whose head, the position of its first
@@ -68,7 +70,8 @@ func (queueOrdering) index(q *Queue) *int          { return &q.ReadyIndex }
 // Len implements heap.Interface.
 func (h headHeap[T, O]) Len() int { return len(h) }
 
-// Less implements heap.Interface. It reports whether element i has a better head than element j.
+// Less implements heap.Interface. It reports whether the first job of element i ranks before that of element
+// j.
 func (h headHeap[T, O]) Less(i, j int) bool {
 	var o O
 	return o.head(h[j]).After(o.head(h[i]))
@@ -134,22 +137,22 @@ func (ls *Lanes) Queue(name string) *Queue {
 	return q
 }
 
-// Add adds a plain lane to the cache.
+// Add adds a plain lane, whose jobs need no lock or other limit, to the cache.
 func (ls *Lanes) Add(l *rules.Lane) {
 	ls.PlainLanes[NameOf(l)] = l
 	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
 	ls.Update(l)
 }
 
-// Update brings the queue's heap of open lanes up to date after a plain lane has changed. The heap contains
-// the lane only if it is open.
+// Update brings the queue's heap of open lanes up to date after a plain lane (one without demands) has
+// changed. The heap contains the lane only if its first job may start.
 func (ls *Lanes) Update(l *rules.Lane) {
 	q := ls.Queue(l.Queue)
 	q.OpenLanes.update(l, l.ClosedBy == rules.Open)
 	ls.UpdateQueue(q)
 }
 
-// Remove removes a plain lane from the cache.
+// Remove removes a plain lane, whose jobs need no lock or other limit, from the cache.
 func (ls *Lanes) Remove(l *rules.Lane) {
 	delete(ls.PlainLanes, NameOf(l))
 	others := slices.DeleteFunc(slices.Clone(ls.ByUID[l.UID]), func(other *rules.Lane) bool { return other == l })
@@ -161,8 +164,8 @@ func (ls *Lanes) Remove(l *rules.Lane) {
 	ls.UpdateQueue(q)
 }
 
-// AddOverQuota adds delta to the number of lanes with demands that wait for a user's quota. It does nothing
-// if gate is not the gate of a user's quota.
+// AddOverQuota adds delta to the number of lanes with demands (locks or other limits) that wait for a user's
+// quota. It does nothing if gate is not the gate of a user's quota.
 func (ls *Lanes) AddOverQuota(gate int64, delta int) {
 	if gate >= 0 || gate == rules.Empty {
 		return
@@ -184,8 +187,8 @@ func (ls *Lanes) ClosedHereBy(gate int64) string {
 	return database.JoinNumbers(slices.Values(laneIDs))
 }
 
-// EachReady calls visit for the queues that have room and an open lane, until visit returns false. The queue
-// with the best head comes first, then the second best, then the others in any order.
+// EachReady calls visit for the queues in which a job may start, until visit returns false. The queue whose
+// first job ranks best comes first, then the second best, then the others in any order.
 func (ls *Lanes) EachReady(visit func(*rules.Queue) bool) {
 	second := ls.Ready.secondBestIndex()
 	if len(ls.Ready) == 0 || !visit(&ls.Ready[0].Queue) || second == 0 || !visit(&ls.Ready[second].Queue) {
@@ -234,8 +237,8 @@ func earlierPosition(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls visit for the best open lane of every user in a queue. lastTurn is the number of the
-// user's last turn, or 0 if unknown.
+// Contenders calls visit once for every user with an open lane in a queue, and passes the best of these lanes.
+// lastTurn is the number of the user's last turn, or 0 if unknown.
 func (ls *Lanes) Contenders(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	for _, l := range q.OpenLanes {
 		if demandLanes, found := q.lanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queue is the state of a queue in the engine's memory, with its open lanes.
+// Queue is the state of a queue in the engine's memory. It contains the queue's open lanes, the lists of jobs
+// from which a job may start.
 type Queue struct {
 	rules.Queue
 	Rule   store.QueueRule
@@ -19,9 +20,9 @@ type Queue struct {
 	// total size of their outputs.
 	RetainedJobs, RetainedBytes int64
 	LaneCount                   int // number of lanes, including those without jobs
-	// LastTurns holds, for each user, the number of the claim that last took a job of the user. Turns up to
-	// FixedTurns were taken under an earlier rule of the queue. They count even if their leases are returned;
-	// later turns do not.
+	// LastTurns holds, for each user, the number of the claim that last took a job of the user. If a job is
+	// returned before it starts, its turn is undone, except turns up to FixedTurns, which were taken under an
+	// earlier rule of the queue.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
@@ -73,7 +74,7 @@ func (q *Queue) SetRule(rule store.QueueRule) {
 		rule.Retention != store.Retention{}
 }
 
-// HasSeveralUsers reports whether more than one user may have open lanes in the queue.
+// HasSeveralUsers reports whether more than one user may have jobs that can start in the queue.
 func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.lanesByUID) > 1 }
 
 // PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
@@ -85,8 +86,8 @@ func (q *Queue) PredictedLane(byArrival bool) *rules.Lane {
 	return q.OpenLanes[0]
 }
 
-// BestLane returns the open lane with the best head, and the head of the second-best lane. The queue must be in
-// Lanes.Ready.
+// BestLane returns the open lane whose first job ranks best, and the position of the first job of the
+// second-best lane. The queue must be in Lanes.Ready.
 func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	if len(q.OpenLanes) == 0 {
 		return *q.BestDemandLane, q.secondHead
@@ -125,14 +126,15 @@ func (ls *Lanes) UpdateQueue(q *Queue) {
 	ls.Ready.update(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
 }
 
-// MarkStale marks the open lanes with demands of all users in a queue, so that the next claim reads them
-// again.
+// MarkStale marks the open lanes with demands (locks or other limits) of all users in a queue, so that the
+// next claim reads these lanes again.
 func (ls *Lanes) MarkStale(q *Queue) {
 	q.lanesByUID, q.Stale = nil, true
 	ls.clearBestLane(q)
 }
 
-// MarkStaleUser marks the open lanes with demands of one user, so that the next claim reads them again.
+// MarkStaleUser marks the open lanes with demands (locks or other limits) of one user, so that the next claim
+// reads these lanes again.
 func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 	if q.StaleUsers == nil {
 		q.StaleUsers = map[int]bool{}
@@ -141,7 +143,8 @@ func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 	ls.clearBestLane(q)
 }
 
-// clearBestLane makes the next Refresh find the queue's best open lane with demands again.
+// clearBestLane makes the next Refresh find the queue's best open lane with demands (locks or other limits)
+// again.
 func (ls *Lanes) clearBestLane(q *Queue) {
 	q.BestDemandLane, q.secondHead = nil, rules.EndPosition
 	if !q.mustRefresh {
@@ -168,7 +171,8 @@ func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
 	return nil
 }
 
-// userLanes holds the best open lanes with demands of one user in a queue.
+// userLanes holds the best open lanes with demands of one user in a queue. The jobs of these lanes need locks
+// or other limits, and the first job of each may start.
 type userLanes struct {
 	openLanes []*rules.Lane // in the order of their heads; has at least one
 	// omittedLanesFrom is a position at or before the heads of all open lanes of the user that are not in
@@ -180,8 +184,8 @@ type userLanes struct {
 // several of them in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenPerUser = 4
 
-// secondHead returns the head of the user's second-best lane. If that lane is not in memory, it returns a position
-// at or before its head.
+// secondHead returns the position of the first job of the user's second-best lane. If that lane is not in
+// memory, it returns a position that is not after that job.
 func (u *userLanes) secondHead() rules.Position {
 	if len(u.openLanes) > 1 {
 		return u.openLanes[1].Head
@@ -203,7 +207,8 @@ func (u *userLanes) addOpenLane(l rules.Lane) {
 	}
 }
 
-// userOpenLanes returns the open lanes with demands of one user.
+// userOpenLanes returns the lanes with demands (locks or other limits) of one user from which a job may
+// start.
 func (q *Queue) userOpenLanes(uid int) userLanes {
 	if lanesOfUser, known := q.lanesByUID[uid]; known {
 		return lanesOfUser
@@ -211,21 +216,22 @@ func (q *Queue) userOpenLanes(uid int) userLanes {
 	return userLanes{omittedLanesFrom: rules.EndPosition}
 }
 
-// AddOpen adds a lane with demands that was read from the database as open.
+// AddOpen adds a lane with demands (locks or other limits). The lane was read from the database and is open
+// there.
 func (q *Queue) AddOpen(l rules.Lane) {
 	lanesOfUser := q.userOpenLanes(l.UID)
 	lanesOfUser.addOpenLane(l)
 	q.lanesByUID[l.UID] = lanesOfUser
 }
 
-// HasOpenLane reports whether memory holds a lane with demands as an open lane.
+// HasOpenLane reports whether memory holds this lane, one with demands, as open.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
 		slices.ContainsFunc(q.lanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records the new head of a lane with demands, and whether it is open. It marks the user's lanes as
-// stale only if memory then holds no open lane of the user, but the database has one.
+// SetOpen records the new head of a lane with demands, and whether the lane is open. It marks the user's
+// lanes as stale only if memory then holds no open lane of the user, but the database has one.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)

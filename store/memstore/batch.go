@@ -82,7 +82,7 @@ func (s *Store) admitUser(uid int, newJobs, limit int64) error {
 	return nil
 }
 
-// StageBatch adds the jobs of one request to a batch, as a frame, and does not commit the batch.
+// StageBatch adds the jobs of one request to a batch, and does not commit the batch.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.stageFrame(r, now)
@@ -172,8 +172,8 @@ func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, er
 	return receipt, nil
 }
 
-// commitBatch adds the last frame to a batch and commits the batch. Later calls of ApplyBatch move its jobs into the
-// queue.
+// commitBatch adds the jobs of the last request to a batch and commits the batch. Later calls of ApplyBatch
+// move its jobs into the queue.
 func (s *Store) commitBatch(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
 	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
@@ -224,8 +224,8 @@ func (s *Store) dropBatch(dropped *batch) {
 	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == dropped })
 }
 
-// ApplyBatch moves the next frame of the committed batch with this number into the queue. It reports whether it
-// moved one.
+// ApplyBatch moves the next frame (the jobs of one request) of the committed batch with this number into the
+// queue. It reports whether it moved one.
 func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		more = s.applyNextFrame(func(b *batch) bool { return b.number == batchNumber }, now)
@@ -234,8 +234,8 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, e
 	return more, err
 }
 
-// applyNextFrame moves the next frame of a committed batch into the queue: of the first one for which matches
-// returns true. more reports whether it moved a frame.
+// applyNextFrame moves the next frame of a batch into the queue. The batch is the first committed one for
+// which matches returns true. more reports whether it moved a frame.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matches(b) })
 	if index < 0 {

@@ -67,7 +67,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 	return n
 }
 
-// totalUnits returns the number of units of a gate that all jobs together may hold.
+// totalUnits returns the number of units of a gate (a lock or other limit) that all jobs together may hold.
 func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
@@ -123,8 +123,8 @@ func (s *Store) resetTurns(name string) {
 	s.turnsResetAt[name] = s.claimCount
 }
 
-// takeBackTurn undoes what a claim has changed in the turns of the users, because the job was returned before
-// it started.
+// takeBackTurn is called when a job is returned before it started. It undoes what the claim of the job has
+// changed in the turns of the users.
 func (s *Store) takeBackTurn(j *job) {
 	if u := (queueUser{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
 		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)
@@ -207,9 +207,9 @@ func (s *Store) hasWeights() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. Candidates are the
-// best-ranked job of each user that may start in the same queue and has the same priority as firstJob. The
-// job of the user who was served least recently is chosen.
+// jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. The candidates
+// are, for each user, the best-ranked job that may start in the same queue and has the same priority as
+// firstJob. The job of the user who was served least recently is chosen.
 func (s *Store) jobOfNextUser(firstJob *job, now queue.Millis, ready, leased []*job) *job {
 	best := firstJob
 	seen := map[int]bool{}
@@ -281,7 +281,8 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func
 	}
 }
 
-// isGateNamed reports whether an unfinished job names the gate. It ignores the given job.
+// isGateNamed reports whether an unfinished job names the gate (a lock or other limit). It ignores the given
+// job.
 func (s *Store) isGateNamed(g gate, ignoredJob *job) bool {
 	for _, j := range s.jobs {
 		if j == ignoredJob || j.State.Ended() {

@@ -34,7 +34,7 @@ type Store struct {
 	hooks          store.Hooks
 	gateRules      map[gate]queue.Demand   // the current rule of each lock and rate
 	rateStarts     map[gate][]queue.Millis // by rate, the times of its starts; forgetStarts deletes old ones
-	fixedGates     map[gate]bool           // gates whose rule jobs cannot change
+	fixedGates     map[gate]bool           // gates (locks and rates) whose rule jobs cannot change
 
 	mu             sync.Mutex
 	closed         bool

@@ -26,8 +26,8 @@ type runtimeEstimate struct {
 	store.Estimate
 }
 
-// addSample adds the start of an attempt, with the time that the job has waited, or its end, with the run
-// time. This time lasts from startTime to endTime. For a start, endState is 0.
+// addSample adds the start or the end of an attempt to the statistics. The time from startTime to endTime is,
+// for a start, the time that the job has waited and, for an end, the run time. For a start, endState is 0.
 func (s *Store) addSample(j *job, endState queue.State, startTime, endTime, now queue.Millis) {
 	m := sample{
 		minute:   store.Minute.PeriodStart(now),

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkNoOtherNodes returns an error if nodes other than that of this directory use the database or have
-// running jobs.
+// checkNoOtherNodes returns an error if the database is used by a node other than the node of this state
+// directory, or if such a node has running jobs.
 func (m *move) checkNoOtherNodes(c database.Conn) error {
 	alive, err := database.Rows(c, database.TextOf, `SELECT name FROM nodes
 		WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)

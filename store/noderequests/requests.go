@@ -54,10 +54,10 @@ func (r *Requests) Wake() {
 	close(*r.wakeChannel.Swap(new(make(chan struct{}))))
 }
 
-// Notify notifies the other nodes of an event that concerns the given node. It sends the number of this node
-// on a channel, with NOTIFY.
+// Notify notifies the other nodes of an event that concerns the given node. With NOTIFY, it sends the number
+// of the given node on a channel.
 func (r *Requests) Notify(ctx context.Context, channel string, node int64) {
-	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: nodes that miss it poll
+	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors, because nodes also poll
 		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, node)
 		return err
 	})

@@ -38,7 +38,7 @@ type Conn struct {
 	sentBytes      int64                         // total size of the arguments sent on this connection, in bytes
 	needsSync      bool                          // a statement was sent after the last Sync
 	hasWritten     bool                          // a writing statement was sent since Begin
-	collectedRows  map[string]*preparedStatement // by table: the statement whose rows are collected and not sent
+	collectedRows  map[string]*preparedStatement // by table: the statement whose collected rows are not sent yet
 	RoundTrips     int64                         // number of times that the client waited for a reply
 	StatementsSent int64                         // number of statements sent
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the submissions that no service has taken yet.
+// These constants limit the submissions, the jobs that applications have submitted with the SQL function
+// enqueue and that no service has taken yet.
 //
 // The limit of a role is in units: one for each job, plus one for each submissionUnitBytes bytes of its spec.
 // Counting the units of all waiting rows takes longer the more of them there are. So each role has a sequence
@@ -18,7 +19,7 @@ import (
 const (
 	MaxSubmissions        = 100_000 // maximum number of waiting units of one role
 	submissionUnitBytes   = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
-	maxSubmissionBytes    = 1 << 20 // maximum size of one job
+	maxSubmissionBytes    = 1 << 20 // maximum size of one submitted job in bytes
 	submissionLockTimeout = "'2s'"  // how long to wait for another transaction that submits the same id
 )
 

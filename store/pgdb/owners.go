@@ -9,8 +9,8 @@ import (
 
 // ownersQuery finds objects in the schema that belong to a role that the service does not trust. The owner of
 // a table can read and change jobs, and the owner of the schema or of a function can make the service's
-// statements run other code. The query reads memberships from pg_auth_members: the functions of PostgreSQL
-// treat a superuser as a member of all roles.
+// statements run other code. The query reads memberships from pg_auth_members. PostgreSQL's functions would
+// treat a superuser as a member of all roles, and so make all roles trusted.
 const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		SELECT oid FROM pg_roles WHERE rolname = current_user
 		UNION SELECT m.roleid FROM pg_auth_members AS m JOIN trusted ON m.member = trusted.oid

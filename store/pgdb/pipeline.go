@@ -24,8 +24,8 @@ type preparedStatement struct {
 	prepareSent bool // the Parse message was sent
 	isPrepared  bool // the server has confirmed the Parse message
 	mayWrite    bool // the statement may change rows
-	// argumentTypes are the OIDs of the types of the arguments, as reported by the server. They are nil until
-	// then, and always if writesOneRow is false.
+	// argumentTypes are the OIDs of the types of the arguments, as reported by the server. They are nil
+	// before the server has reported them, and always nil if writesOneRow is false.
 	argumentTypes []uint32
 	writesOneRow  bool      // each execution writes one row
 	rowsToSend    *rowBatch // rows that are collected and not yet sent

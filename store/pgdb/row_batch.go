@@ -18,8 +18,8 @@ import (
 // docs/decisions/0013.
 type rowBatch struct {
 	singleStatement *preparedStatement // statement that writes one row
-	// combinedStatement is the statement that writes all rows. It is nil at first, and after a column that
-	// had the same value in all rows gets a second value; it must then be created.
+	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
+	// after a column that had the same value in all rows has got a second value.
 	combinedStatement *preparedStatement
 	table             string
 	isUpdate          bool // the statement updates existing rows

@@ -24,10 +24,10 @@ import (
 // the function enqueue. A hash of these lines and of the statements that create the tables, the fingerprint,
 // is stored with the version number. The tables are accepted if their fingerprint is equal to the stored one.
 //
-// If it is not, the statements create temporary tables in a transaction that is rolled back, and the same
-// query describes these tables. The same server has then made both descriptions, so its version does not
-// matter, and the error can name the first difference. If there is no difference, the new fingerprint is
-// stored.
+// If the fingerprints differ, the statements create temporary tables in a transaction that is rolled back,
+// and the same query describes these tables. Then both descriptions come from the same server, so its version
+// makes no difference, and the error can name the first difference. If the descriptions are equal, the new
+// fingerprint is stored.
 //
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not
 // affect the service.
@@ -135,8 +135,8 @@ func checkShape(c *Conn, script []string) (newFingerprint string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// Read the row as JSON: the table of another version may lack the column, and SQL that names it would
-	// then fail.
+	// Read the row as JSON: the table of another version may lack the column fingerprint, and SQL that names
+	// this column would then fail.
 	known, err := database.QueryText(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
 	is := schemaFingerprint(lines, script)
 	if err != nil || is == known {

@@ -47,8 +47,8 @@ func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 	return UnavailableError(err)
 }
 
-// UnavailableError turns an error of the connection that may be temporary into an error that asks the caller
-// to try again.
+// UnavailableError returns an error that asks the caller to try again, if err may be temporary. Otherwise it
+// returns err.
 func UnavailableError(err error) error {
 	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) &&
 		database.ErrorKindOf(err) == database.DatabaseBusy {

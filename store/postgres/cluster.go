@@ -26,7 +26,7 @@ const (
 )
 
 // notifyCommits sends notifications of this node's commits to the other nodes. It sends them outside of
-// transactions, because NOTIFY would take a lock inside a transaction that all nodes need.
+// transactions, because a transaction with NOTIFY takes a lock that all nodes need.
 func (s *Store) notifyCommits(ctx context.Context) {
 	for {
 		select {

@@ -104,7 +104,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	if got := [2]string{reads("many"), reads("few")}; got != before {
 		t.Errorf("with 90,000 waiting submissions it reads %v rows, and with 10 it reads %v", got, before)
 	}
-	// Raise the sequence above the number of waiting units, like calls that were rolled back.
+	// Raise the sequence above the number of waiting units, as if many calls had been rolled back.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
 	insertSubmissions(90_002, pgdb.MaxSubmissions-1)

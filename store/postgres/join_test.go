@@ -18,7 +18,7 @@ import (
 )
 
 // reopenNode opens a node that was open before, and checks that it has exactly one lease, with the given
-// fence.
+// fence (the number of the lease).
 func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, options)

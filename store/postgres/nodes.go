@@ -121,7 +121,7 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 	return nodes, err
 }
 
-// maxCountedNodes is how many nodes Nodes counts the running jobs of.
+// maxCountedNodes limits the nodes for which Nodes counts the running jobs.
 const maxCountedNodes = 10_000
 
 // LeaseHolder implements store.Cluster. It returns the number of the other node that has leased a job, or 0.

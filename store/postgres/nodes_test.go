@@ -211,7 +211,8 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 }
 
-// If the node that would wake up for a due job stops, another node does so a short time later.
+// If the node that waits for the due time of a job stops, another node handles the due job a short time
+// later.
 func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

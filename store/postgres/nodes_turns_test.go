@@ -11,8 +11,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// Dependants of several users are decided in turn, even if nodes reload their caches. Here, two nodes
-// alternately change a queue, which makes the other node reload.
+// A dependant is a job that depends on another job. When the store decides which dependants may run, their
+// users take turns, even if nodes reload their caches. Here, two nodes alternately change a queue, which
+// makes the other node reload.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -112,7 +112,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 }
 
 // A node writes the row of an ended attempt before it holds the writer lock. If another node then changes the
-// lease of that job, the first node does not take the values that it has written for the current ones.
+// lease of that job, the first node must not read the values that it has written as the current ones.
 func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
@@ -156,8 +156,8 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	}
 }
 
-// An attempt without a row in the table attempts, called plain, still names its node after the node was
-// removed.
+// If an attempt has no row in the table attempts, because the job's row contains it, the attempt still names
+// its node after the node was removed.
 func TestNodeOfAPlainAttempt(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

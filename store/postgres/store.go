@@ -36,7 +36,7 @@ type Store struct {
 	writerStart   string // text of the time when the server process of the writer's connection started
 	clockOffset   clockOffset
 	databaseBytes atomic.Int64 // size of the database as last read
-	sizeReadAt    time.Time    // time when databaseBytes was last read; used only with the right to write
+	sizeReadAt    time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
 
 	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.

@@ -53,7 +53,7 @@ func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err
 				continue
 			}
 			if len(lostLeases) == store.MaxTakenOverLeases {
-				break // the remaining leases are left to the next call, or to another node
+				break // the next call, or another node, takes over the remaining leases
 			}
 			if err := t.TransferLease(l, s.Node()); err != nil {
 				return err

@@ -86,7 +86,7 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 				}
 				return c
 			}
-			take(2 * users) // this claim finds the first jobs of the lanes
+			take(2 * users) // this claim finds the first jobs of all users
 			short, long := take(few), take(many)
 			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
 			const rare = 2 // allowed additional statements, because a node sometimes reads the size of the database

@@ -28,7 +28,7 @@ import (
 // NoteWrite records such a change, and Forget removes all rows. A nil *Jobs holds nothing.
 type Jobs struct {
 	lanes        map[int64]*laneRows
-	departedSeqs map[int64]bool // jobs that have left their lanes since they were read, by seq
+	departedSeqs map[int64]bool // jobs that have left their lanes after they were read, by seq
 }
 
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
@@ -38,13 +38,15 @@ type laneRows struct {
 	maxJobs int // number of jobs that the query asked for
 }
 
-// LaneJobs holds consecutive jobs of a lane.
+// LaneJobs holds consecutive jobs of a lane, the list of waiting jobs of one queue and user with the same
+// demands.
 type LaneJobs struct {
 	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the end of the transaction
 	Next *Head          // the job that follows the rows; nil at the end of the lane
 }
 
-// LaneStart is a position from which the jobs of a lane are read.
+// LaneStart is a position from which the jobs of a lane are read. A lane is the list of waiting jobs of one
+// queue and user with the same demands.
 type LaneStart struct {
 	Lane int64
 	From rules.Position
@@ -59,7 +61,7 @@ type Head struct {
 // HeadColumns lists the columns that ReadHead reads.
 const HeadColumns = `lane, seq, rank, state, priority, expires_at`
 
-// ReadHead reads the head of a lane from a row with HeadColumns.
+// ReadHead reads the fields of a lane's first job from a row with HeadColumns.
 func ReadHead(r database.Row) Head {
 	return Head{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, priority(r.Num(3), r.Num(4), r.Num(5))}
 }
@@ -75,8 +77,8 @@ func HeadOf(r database.Row) Head {
 		priority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}
 }
 
-// priority returns the priority of a lane from the fields of its first job; see rules.Lane. It returns
-// UnknownPriority for a job that expires or may be damaged. Each claim then reads that job.
+// priority returns the priority of a lane from the fields of its first job; see rules.Lane. For a job that
+// expires or may be damaged, it returns UnknownPriority, so that each claim reads that job.
 func priority(state, priority, expiresAt int64) int64 {
 	if expiresAt != 0 || !queue.State(state).Runnable() {
 		return rules.UnknownPriority
@@ -87,7 +89,7 @@ func priority(state, priority, expiresAt int64) int64 {
 // Following returns the position directly after p.
 func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
-// HasLeft reports whether a job has left its lane since it was read.
+// HasLeft reports whether a job has left its lane after it was read.
 func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.departedSeqs[seq] }
 
 // NoteWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
@@ -112,8 +114,8 @@ func (j *Jobs) Forget() {
 	}
 }
 
-// Head returns the first job of a lane at or after a position, or nil if the lane has no such job. isCached
-// is false if this part of the lane was not read ahead.
+// Head returns the first job of a lane at or after a position, or nil if no such job is left in the lane.
+// isCached is false if this part of the lane was not read ahead.
 func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
 	if j == nil || !j.lanes[lane].covers(from) {
 		return nil, false
@@ -127,18 +129,19 @@ func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
 	return l.Next, true
 }
 
-// covers reports whether the rows show which job of the lane is the first at or after a position.
+// covers reports whether the rows of l show which job of the lane is the first at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
 }
 
-// Reader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the head
-// of the job that follows them.
+// Reader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the
+// position and priority of the job that follows them.
 type Reader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
-// Find calls visit for the jobs of a lane from l.NextPosition on. If they were not read ahead, it first reads
-// at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is true for a job
-// that has left the lane since its row was read. reachedEnd reports whether the lane has no further jobs.
+// Find calls visit for the jobs of a lane from l.NextPosition on. If these jobs were not read ahead, Find
+// first reads at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is
+// true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has no
+// further jobs.
 func (j *Jobs) Find(l *rules.LaneScan, maxJobs int, read Reader,
 	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
 	from := l.NextPosition

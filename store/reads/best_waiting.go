@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// MaxBestLanes is how many lanes BestWaitingPriority searches at most, and bestLanesPage how many lanes one
-// query reads.
+// MaxBestLanes is the maximum number of lanes that BestWaitingPriority searches, and bestLanesPage is the number
+// of lanes that one query reads. A lane is the list of a user's waiting jobs in a queue with the same demands.
 const (
 	MaxBestLanes  = 1000
 	bestLanesPage = 32
@@ -69,14 +69,14 @@ type bestSearch struct {
 	uid          int64
 	leasedFences map[int64]int64 // fences of the leases whose attempts are not known to have started, by seq
 
-	// The best job found, if found is true.
+	// These fields describe the best job found; they are set if found is true.
 	found             bool
 	bestPosition      rules.Position
 	priority, arrival int64
 	ageingStart       queue.Millis
 
 	stoppedAtLimit bool           // the search stopped after MaxBestLanes lanes
-	unsearchedFrom rules.Position // if stoppedAtLimit: no lane that was not searched has a job before this position
+	unsearchedFrom rules.Position // if stoppedAtLimit: the jobs of lanes that were not searched are here or later
 }
 
 // takeFirstOf reads the jobs that a part of an SQL query selects, up to the first that is not leased. It
@@ -96,12 +96,12 @@ func (b *bestSearch) takeFirstOf(indexAndCondition string, args ...any) error {
 		append(args, int64(len(b.leasedFences)+1))...)
 }
 
-// searchLane searches the jobs of one lane.
+// searchLane searches the jobs of one lane (the user's waiting jobs in a queue with the same demands).
 func (b *bestSearch) searchLane(id int64) error {
 	return b.takeFirstOf(`jobs_ready WHERE place = 1 AND lane = ?`, id)
 }
 
-// searchPlainLanes searches the user's lanes for jobs without demands.
+// searchPlainLanes searches the user's jobs that need no lock or other limit, one lane for each queue.
 func (b *bestSearch) searchPlainLanes() error {
 	lanes, err := database.Rows(b.reader, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
@@ -114,8 +114,8 @@ func (b *bestSearch) searchPlainLanes() error {
 	return err
 }
 
-// searchDemandLanes searches the user's lanes with demands, in the order of their heads, the positions in
-// their rows.
+// searchDemandLanes searches the user's lanes of jobs that need locks or other limits, in the order of the
+// positions that are stored in the lanes' rows.
 func (b *bestSearch) searchDemandLanes() error {
 	type laneHead struct {
 		id   int64

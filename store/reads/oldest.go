@@ -29,8 +29,8 @@ func (s *Reads) ReadOldest(ctx context.Context, queues []store.QueueState) error
 	})
 }
 
-// readOldest sets the field OldestReadySince of a queue. It reads at most limit lanes, and returns how many
-// it has read.
+// readOldest sets the field OldestReadySince of a queue. It reads at most limit lanes (lists of jobs with the
+// same demands), and returns how many it has read.
 func (r *Reader) readOldest(q *store.QueueState, limit int) (n int, err error) {
 	lanes, err := database.Rows(r, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))

@@ -115,7 +115,7 @@ func (p *Published) reservedFences() map[int64]int64 {
 	})
 }
 
-// lastTurns returns the number of each user's last turn, by queue and uid.
+// lastTurns returns the number of the claim that last took a job of each user, by queue and uid.
 func (p *Published) lastTurns() map[string]map[int]int64 {
 	return readState(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.LastTurns) })
 }

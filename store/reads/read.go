@@ -207,7 +207,8 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 			}
 		}
 		slices.SortFunc(selected.Refs, func(a, b store.JobRef) int { return cmp.Compare(b.Seq, a.Seq) })
-		// If the read for one state stopped early, the page ends at that job for all states.
+		// If the read for one state stopped at a job before the end, the page ends at this job for all
+		// states.
 		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.JobRef) bool { return ref.Seq < selected.Next })
 		if len(selected.Refs) > f.Limit {
 			selected.Refs = selected.Refs[:f.Limit]
@@ -300,7 +301,7 @@ func (m *matcher) matches(r database.Row) bool {
 }
 
 // hasLabels reports whether the JSON of a job's labels contains all labels of the filter. It first searches
-// the encoded labels in the JSON, so that most other jobs are excluded without decoding.
+// the encoded labels in the JSON, so that most jobs that lack a label are excluded without decoding.
 func (m *matcher) hasLabels(raw []byte) bool {
 	if len(m.encodedLabels) == 0 {
 		return true

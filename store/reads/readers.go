@@ -78,7 +78,7 @@ func (r *readerPool) close() (err error) {
 }
 
 // Database opens connections for reading, and translates the errors of reads. Its methods are called on the
-// goroutine of the read.
+// goroutine that reads.
 type Database interface {
 	// OpenReader opens a connection for reading. If it fails, its error is passed to ConvertReadError.
 	OpenReader() (database.ReadConn, error)
@@ -90,20 +90,20 @@ type Database interface {
 	// stored state, for example because a service has changed the files of a read-only store.
 	CheckReadable() error
 	// ConvertReadError returns the error that the caller of a failed read gets. If err says that the database
-	// is damaged, it makes the engine fail.
+	// is damaged, it also makes the store fail for good.
 	ConvertReadError(err error) error
 }
 
 // Reads reads the stored jobs from snapshots of the database. It implements those methods of store.Reader and
-// store.Quotas that need no transaction of the engine. It is safe for concurrent use.
+// store.Quotas that need no transaction of package store/engine. It is safe for concurrent use.
 type Reads struct {
 	Published
 	database Database
 	readers  *readerPool
 }
 
-// New returns the reads of a database. now is the store's clock. After StopReading, the reads fail with the error
-// closedErr.
+// New returns a Reads for a database. now is the store's clock. After StopReading, the reads fail with the
+// error closedErr.
 func New(db Database, now func() queue.Millis, closedErr error) *Reads {
 	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{},
 		LastTurns: map[string]map[int]int64{}}},

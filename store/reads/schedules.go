@@ -58,8 +58,9 @@ func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (lis
 	return list, err
 }
 
-// maxDueSchedulesRead is how many due schedules one call of DueSchedules reads at most. It reads more than it
-// returns, so that users take turns. See docs/decisions/0014.
+// maxDueSchedulesRead is how many due schedules one call of DueSchedules reads at most. It reads more
+// schedules than it returns, so that it can return one schedule of each user in turn. See
+// docs/decisions/0014.
 const maxDueSchedulesRead = 10_000
 
 // DueSchedules returns up to limit due schedules, and the time until the next one is due.

@@ -85,8 +85,8 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 }
 
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
-// jobs in the order of compare. The statement selects a sort key, which the result contains as Rank, and the
-// seq of each job.
+// jobs in the order of compare. The statement selects a sort key and the seq of each job. The sort key is
+// returned as the Rank.
 func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*Reader, int) (
 	[]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {

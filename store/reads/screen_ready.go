@@ -14,7 +14,7 @@ import (
 // demands, or all claimed jobs of the user.
 type readyLane struct {
 	rules.ClosedListKey            // the queue and the user
-	id                  int64      // id of the lane; 0 for claimed jobs, which are all in jobs
+	id                  int64      // id of the lane; 0 if jobs contains all claimed jobs
 	jobs                []readyJob // the next jobs of the lane, at least one
 }
 
@@ -68,7 +68,7 @@ func (r *Reader) takeTurns(
 }
 
 // claimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
-// user. Of the claimed jobs that have already left their lane in the database, it reads at most rows.
+// user. Some claimed jobs have left their lane in the database; of these, it reads at most rows.
 func (r *Reader) claimedLanes(reservedFences map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns       = `queue, uid, rank, seq, priority, place`
@@ -151,8 +151,8 @@ type turnOrder struct {
 	claimCount int64                         // how many jobs nextLane has chosen
 }
 
-// lastTurn returns the number of the last turn of a lane's user. Turns that nextLane has given count as later
-// than all turns in lastTurns.
+// lastTurn returns the number of the last turn of a lane's user. Turns that nextLane has given get higher
+// numbers than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	if claim := t.claims[l.ClosedListKey]; claim != 0 {
 		return math.MaxInt64/2 + claim

@@ -36,7 +36,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // recent periods only have a finer grain
+		for fine := store.Minute; fine <= g && before > since; fine++ { // sums of recent periods are not stored yet
 			from := since
 			if fine < g {
 				from = max(since, aggregatedUntil[fine+1])
@@ -64,8 +64,8 @@ func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*st
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
 
-// readStatistics reads the statistics of grain g for the periods that begin at firstPeriod or later and
-// before endPeriod, newest first.
+// readStatistics reads the statistics of grain g (the length of a period) for the periods that begin at
+// firstPeriod or later and before endPeriod, newest first.
 func (r *Reader) readStatistics(g store.Grain, firstPeriod, endPeriod queue.Millis, f store.StatsFilter,
 	out *store.Stats, queues map[string]*store.AttemptStatistics) error {
 	return database.EachRow(r, func(r database.Row) {

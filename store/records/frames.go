@@ -25,8 +25,8 @@ type StagedJob struct {
 // seqs.
 func (s *StagedJob) HasChosenID() bool { return s.ID != "" }
 
-// castagnoli returns the CRC-32 table of a polynomial for which processors have an instruction. Go builds the
-// table at its first use, so programs that do not need it start faster.
+// castagnoli returns the CRC-32 table of the Castagnoli polynomial, for which processors have an instruction.
+// Go builds the table at its first use, so programs that do not need it start faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // Append appends the encoding of the job.

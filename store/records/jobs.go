@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	// This package decodes in half the time of encoding/json, which matters because every claimed job is
+	// This JSON package decodes in half the time of encoding/json, which matters because every claimed job is
 	// decoded.
 	quick "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"

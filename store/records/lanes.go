@@ -11,13 +11,15 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// LaneColumns are the columns of a lane, in the order in which ReadLane reads them.
+// LaneColumns are the columns of a lane (a list of ready jobs with the same queue, user and demands), in the
+// order in which ReadLane reads them.
 const LaneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
 // LaneColumnCount is the number of LaneColumns.
 const LaneColumnCount = 8
 
-// ReadLane reads a lane from a row of LaneColumns. It returns an error if the lane's needs cannot be read.
+// ReadLane reads a lane from a row of LaneColumns. It returns an error if the text in the column "needs" is
+// damaged.
 func ReadLane(r database.Row) (rules.Lane, error) {
 	l := rules.Lane{ID: r.Num(0), Queue: r.Text(1), UID: int(r.Num(2)),
 		Head: rules.Position{Rank: r.Num(4), Seq: r.Num(5)}, ClosedBy: r.Num(6), Priority: r.Num(7), HeapIndex: -1}

@@ -18,8 +18,8 @@ func ReadStatistics(r database.Row, f *store.AttemptStatistics) {
 	f.WaitTimes, f.RunTimes = store.ParseHistogram(r.View(7)), store.ParseHistogram(r.View(8))
 }
 
-// AllTime is the grain of the all-time statistics. They form a single period, stored with the time 0, and
-// contain the sums of all hours that have been summed up.
+// AllTime is the grain (the length of a period) of the all-time statistics. They form a single period, which
+// is stored with the time 0. They lack the hours that are not summed up yet.
 const AllTime = store.Day + 1
 
 // AddStatistics adds f to the statistics of a queue in the map rows.
@@ -30,8 +30,8 @@ func AddStatistics(rows map[string]*store.AttemptStatistics, name string, f *sto
 	rows[name].Add(f)
 }
 
-// AllTimeName returns the queue name under which the statistics in a row count for all time. The row has the
-// column "others" after StatisticsColumns, which is set for queues that are not listed by name.
+// AllTimeName returns the queue name under which the statistics in a row count for all time: the queue of the
+// row, or store.OtherQueues if the column "others" is set. This column follows StatisticsColumns in the row.
 func AllTimeName(r database.Row) string {
 	if r.Num(9) != 0 {
 		return store.OtherQueues

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// readScopeFor returns which part of a job is read for a verb. Cancel, remove and hold read little, so that
-// they work for large and damaged jobs too.
+// readScopeFor returns which part of a job is read to apply a verb, such as cancel. Cancel, remove and hold
+// read little, so that they work for large and damaged jobs too.
 func readScopeFor(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
@@ -73,7 +73,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 
 // adjustForDependencies returns the state that a job gets if a change requests requestedState. A job with an
 // undecided dependency gets Blocked instead of a runnable state, and a job without one gets Pending instead
-// of Blocked. This does not apply to an ended job that cannot change to Blocked: it does not wait for parents
+// of Blocked. An ended job that cannot change to Blocked gets requestedState: it does not wait for parents
 // that run again.
 func (r *Rules) adjustForDependencies(j *Job, requestedState queue.State) queue.State {
 	runnable, mayWait := requestedState.Runnable() || requestedState == queue.Blocked,
@@ -94,8 +94,8 @@ func (r *Rules) adjustForDependencies(j *Job, requestedState queue.State) queue.
 }
 
 // revive prepares an ended job to wait for another start. It returns an error if a limit is reached, or if
-// another job has the unique key. Unless c.KeepDependants is true, it also adds a ParentChange. Dependants
-// that were cancelled because of this job then wait for it.
+// another job has the unique key. Unless c.KeepDependants is true, it also adds a ParentChange, so that
+// dependants that were cancelled because of this job wait for it.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingPerUser); err != nil {
 		return err

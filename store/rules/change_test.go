@@ -16,7 +16,8 @@ func (f *fixture) edit(id string, edit func(*queue.Job)) error {
 	return f.runTx(func(r *Rules) error { return r.Change(seq, c) })
 }
 
-// A job whose queue or demands are edited is moved to the lane of its new queue and demands.
+// A job whose queue or demands are edited is moved to the lane (list of ready jobs) of its new queue and
+// demands.
 func TestEditMovesJobToItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"))

@@ -14,7 +14,7 @@ type Queue struct {
 	Weight int
 	// Room is how many more jobs of the queue may be leased. It is 0 while the queue is paused.
 	Room int
-	Head Position // the best Head of the queue's open lanes
+	Head Position // the best Head of the queue's open lanes; see lanes.go
 	// NextTurn decides, while queues have different weights, which queue is next: the one with the lowest
 	// number.
 	NextTurn int64
@@ -24,7 +24,7 @@ type Queue struct {
 	HasOwnRetention bool  // the queue has its own settings of how long ended jobs are kept
 }
 
-// claimer chooses jobs and leases them. It also opens lanes that may have a job to start, and closes others.
+// claimer chooses jobs and leases them. It also opens and closes lanes (lists of ready jobs); see lanes.go.
 type claimer struct {
 	*laneKeeper
 	jobs  Jobs
@@ -52,7 +52,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 			return nil, false, c.err
 		}
 		if q == nil {
-			hasMore = c.rechecks.DirtyGateCount() > 0 // the check of these gates may open a lane
+			hasMore = c.rechecks.DirtyGateCount() > 0 // a check of the remaining gates may open a lane
 			break
 		}
 		if hasMore = c.claimSteps >= MaxSteps; hasMore {
@@ -90,7 +90,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 	return jobs, (hasMore || bytes >= MaxClaimBytes) && len(jobs) == 0, c.err
 }
 
-// leaseFound leases the jobs that ScanLane has found. It cancels those that have expired.
+// leaseFound leases the jobs that ScanLane has found. It cancels expired jobs instead.
 func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue.Job {
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {
@@ -145,8 +145,8 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	return q, scan
 }
 
-// queueTurn returns the number of the queue's next turn. It is at least that of the turn that was served
-// last: so a queue without a job to start does not save up turns.
+// queueTurn returns the number of the queue's next turn. It is at least the number of the turn that was
+// served last. So a queue that had no job to start does not get extra turns later.
 func (c *claimer) queueTurn(q *Queue) int64 { return max(q.NextTurn, c.queues.LastServedTurn()) }
 
 // stride is added to the next turn of a queue of weight 1 for each started job. With weight w, a job adds
@@ -162,8 +162,9 @@ func (c *claimer) advanceTurn(q *Queue) {
 	}
 }
 
-// limitScan lowers scan.StopAt to the best head of those lanes that are closed by a gate of scan.Lane. From
-// that position on, a job of the closed lane ranks first, and the gate may have room for it again.
+// limitScan makes the scan of a lane end before jobs of other lanes that a gate of this lane has closed: it
+// lowers scan.StopAt to the best head of these lanes. From there on, a job of a closed lane ranks first, and
+// the gate may have room for that job by then.
 func (c *claimer) limitScan(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
@@ -213,7 +214,7 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	c.leases.PutLease(lease)
-	if len(l.Needs) > 0 { // other lanes may need the gates at which the job has taken room
+	if len(l.Needs) > 0 { // skipped lanes may need the units that the job has taken
 		clear(c.skippedPriorities)
 	}
 	if j.HeldUnits != "" {

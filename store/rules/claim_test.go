@@ -43,7 +43,8 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// A claim takes jobs in the order of their ranks, even if they are in different lanes.
+// A claim takes jobs in the order of their ranks, even if they are in different lanes (lists of jobs with the
+// same queue, user and demands).
 func TestClaimMergesLanesByRank(t *testing.T) {
 	f := newFixture(t)
 	for i := range 6 {
@@ -87,7 +88,8 @@ func TestClaimDoesNotChangeJob(t *testing.T) {
 	f.wantClaim(1, "")
 }
 
-// Every claim of a job raises its fence, even if the previous lease was returned before the job started.
+// Every claim of a job raises its fence (the number of its lease), even if the previous lease was returned
+// before the job started.
 func TestClaimRaisesFence(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
@@ -114,8 +116,8 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f.wantClaim(3, "3")
 }
 
-// A transaction takes at most MaxSteps steps. A claim that has used them up without a job asks its caller to
-// continue the claim in another transaction.
+// In one transaction, claims take at most MaxSteps steps, such as checks of lanes. A claim that has used them
+// up without a job asks its caller to continue the claim in another transaction.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxSteps / 2 {

@@ -34,10 +34,10 @@ const Rerun = ^queue.State(0)
 // retries a job many times could store any number of notes.
 const MaxParentChanges = 8
 
-// addParentChange adds a note for the dependants of a job; see ParentChange. Unless this note or the previous
-// one is a Rerun, the note applies only to edges added after the previous one, which decides the others. If a
-// Rerun would exceed MaxParentChanges, the last Rerun note is extended to all current edges instead, and the
-// notes after it are deleted.
+// addParentChange adds a note for the dependants of a job; see ParentChange. The job's previous note decides
+// the edges that existed when it was added, so the new note applies only to later edges. But if one of the
+// two notes is a Rerun, the new note applies to all edges. If a Rerun would exceed MaxParentChanges, the last
+// Rerun note is extended to all current edges instead, and the notes after it are deleted.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
 	if !r.tx.HasEdges() {
 		return
@@ -60,9 +60,9 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 // dependants were decided, other commits waited 8 ms with this limit, and 20 ms with a limit of 250.
 const maxEdgesPerTx = 50
 
-// DecideDependants decides a limited number of edges of parents that have ended, and makes edges of parents
-// that run again undecided. hasMore reports whether there are more such edges, which the next call of Promote
-// handles.
+// DecideDependants decides a limited number of edges (dependencies) of parents that have ended, and makes
+// edges of parents that run again undecided. hasMore reports whether there are more such edges, which the
+// next call of Promote handles.
 func (r *Rules) DecideDependants() (hasMore bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()

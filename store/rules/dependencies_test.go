@@ -262,7 +262,8 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 	}
 }
 
-// However often a user ends and retries a parent, no more than MaxParentChanges notes about it are stored.
+// However often a user ends and retries a parent, at most MaxParentChanges notes (changes that its dependants
+// have not seen yet) about the parent are stored.
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})

@@ -225,7 +225,7 @@ func (r *Rules) Pause(p store.Pause) error {
 }
 
 // release ends a lease whose attempt has not started, and returns the job to the queue. The job keeps the
-// fence of the lease, so that a later claim gets a higher one.
+// fence (the number) of the lease, so that a later claim gets a higher one.
 func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
 	l := r.currentLease(lease)
 	if l == nil || l.Running {
@@ -235,7 +235,7 @@ func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
 	j := new(l.Job)
 	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.HeldUnits = ""
-	// The job was due at the claim. It is still due if the clock has been set back since then.
+	// The job was due when it was claimed. Keep it due even if the clock has been set back since then.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	r.assignSlot(j)

@@ -76,7 +76,7 @@ func (f fakeDependencies) EdgesToDecide(note ParentChange, limit int) (edges []E
 	return edges, nil
 }
 
-// newestEdgeID returns the highest id of those edges of a parent that are not satisfied.
+// newestEdgeID returns the highest id of those edges (dependencies) of a parent that are not satisfied.
 func (f fakeDependencies) newestEdgeID(parent int64) (id int64) {
 	for _, e := range f.data.edges {
 		if e.parent == parent && e.status != store.Satisfied {

@@ -57,7 +57,7 @@ type fakeJobTables struct {
 	leases        map[int64]*Lease
 	nextSeq       int64
 	enqueuedTotal int64
-	disownedUIDs  map[int]int // new uid for the jobs of each disowned uid
+	disownedUIDs  map[int]int // by uid that has a new owner: the uid for jobs of the former owner
 	notifiedSeqs  []int64     // jobs passed to NotifyWatches
 
 	events           []fakeEvent
@@ -219,8 +219,8 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
 }
 
-// Put stores a job. Like the engine, it leaves the stored values of those parts unchanged that j.WriteScope
-// does not include.
+// Put stores a job. Like package store/engine, it leaves the stored values of those parts unchanged that
+// j.WriteScope does not include.
 func (f fakeJobs) Put(j *Job) error {
 	old, stored := f.data.jobs[j.Seq], *j
 	if old.Seq == 0 {

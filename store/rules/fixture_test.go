@@ -20,7 +20,7 @@ const (
 )
 
 // fixture is a queue in memory. Each operation is a transaction, which ends with the same steps as a
-// transaction of the engine.
+// transaction of package store/engine.
 type fixture struct {
 	t *testing.T
 	*fakeData
@@ -31,7 +31,7 @@ type fixture struct {
 // newFixture returns an empty queue in which jobs gain one point of priority per second.
 func newFixture(t *testing.T) *fixture { return &fixture{t: t, fakeData: newFakeData()} }
 
-// tx returns the transaction of the current rules.
+// tx returns a new transaction on the data of the fixture.
 func (f *fixture) tx() Tx {
 	d := f.fakeData
 	return fakeTx{
@@ -105,7 +105,7 @@ func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 	return ids, err
 }
 
-// insert carries out an enqueue request in the same steps as the engine.
+// insert carries out an enqueue request in the same steps as package store/engine.
 func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error) {
 	for i := range drafts {
 		drafts[i] = withDefaults(drafts[i])

@@ -84,8 +84,8 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 }
 
 // rateLimitRoom returns how many starts a rate still allows. Starts in the current period count, and so do
-// claimed jobs that are not known to have started. If no start is allowed, rateLimitRoom schedules a check
-// for the time at which a start leaves the period and so allows another one.
+// claimed jobs that are not known to have started. If no start is allowed, it schedules a check for the time
+// at which enough of these starts are older than the period.
 func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
@@ -118,7 +118,8 @@ func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error)
 	return g, nil
 }
 
-// ClearRates discards the cached room of rates, because a part of the transaction was undone.
+// ClearRates discards the cached free units of rates. It must be called after a part of the transaction was
+// undone.
 func (k *gatekeeper) ClearRates() { k.rates = nil }
 
 // recordStart records a start, which counts toward the limit of a rate until it is older than the period.
@@ -137,8 +138,8 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	}
 }
 
-// recheckChangedGate marks a gate whose rule has changed as dirty, so that its closed lanes are checked. It
-// does nothing if gate is 0 or if err is not nil. It returns err.
+// recheckChangedGate makes OpenLanes check the lanes that a gate has closed, because the rule of the gate has
+// changed. It does nothing if gate is 0 or if err is not nil. It returns err.
 func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
 	if err == nil && gate != 0 {
 		k.MarkGateDirty(gate)

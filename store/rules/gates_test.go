@@ -10,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// For each kind of gate, GateRoom returns the units that leases leave free. A gatekeeper needs only four of
-// the interfaces that Tx combines.
+// For each kind of gate (lock, rate or other limit), GateRoom returns the units that leases leave free.
 func TestGateRoom(t *testing.T) {
 	const gate = 7
 	type given []func(*fakeData)
@@ -103,7 +102,7 @@ func TestQuotaHoldsBackOneUser(t *testing.T) {
 	f.wantClaim(9, "a3")
 }
 
-// A job takes units of a gate when it is claimed, before it starts.
+// A job takes its units of locks and other gates when it is claimed, not when it starts.
 func TestClaimedJobHoldsItsGates(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db:2"), draftWithDemands("2", "lock:db:2"),
@@ -277,7 +276,7 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	}
 }
 
-// WaitReasons lists every gate that has no room for a job, not only the one that has closed the job's lane.
+// WaitReasons lists every lock, rate or other gate that has no room for a job, not only the first one.
 func TestWaitReasonsListAllFullGates(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1

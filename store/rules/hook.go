@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MaxHookBytes limits the bytes that hooks read and write in one step of an operation that ends many jobs.
-// When a step has reached the limit, the operation continues in the next step.
+// MaxHookBytes limits the bytes that are read and written to create hooks in one step of an operation that
+// ends many jobs. When a step has reached the limit, the operation continues in the next step.
 const MaxHookBytes = 1 << 20
 
 // enqueueHooks enqueues the hooks for the state that a job has just reached. A hook is a job that runs a

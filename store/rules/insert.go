@@ -4,8 +4,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Insert enqueues a draft as a job with the given seq and id. draftNumber is the number that RegisterDraft or
-// the request has given the draft. uid is the user who made the request.
+// Insert enqueues a draft as a job with the given seq and id. draftNumber is the index of the draft in the
+// request, or the number from RegisterDraft. uid is the user who made the request.
 func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	j, now := &Job{Job: *draft}, r.tx.Now()
 	j.Seq, j.ID, j.State, j.ParentCount = seq, id, queue.Pending, len(draft.DependsOn)

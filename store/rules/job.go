@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Slot says in which index claims find a job.
+// Slot says where the store finds a job: among the jobs that are ready, wait for their due time, or run.
 type Slot int64
 
 // The values of Slot. A claimed job keeps its Slot until its start is reported.
@@ -47,7 +47,7 @@ type Job struct {
 	Lane        int64   // number of the lane that contains the job, if Slot is Ready
 	NewError    *string // new value of Job.Error; nil keeps the stored value
 	StoredBytes int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
-	LastAttempt string  // encoded last attempt, or "" if the attempt has its own row; the engine uses it
+	LastAttempt string  // last attempt, as encoded in the job's row; "" if the attempt has its own row
 	WriteScope  WriteScope
 	// Damaged reports that a part of the job that was to be read is damaged. Error contains the reason.
 	Damaged bool
@@ -87,7 +87,7 @@ type Measurement struct {
 type Lease struct {
 	Job     Job
 	Running bool   // the attempt is known to have started
-	Needs   []Need // units of gates that the job holds, without its user's quota
+	Needs   []Need // units of locks and other gates that the job holds, without its user's quota
 	// Turn records how the claim has changed the turns of users, so that the change can be undone. It is zero
 	// after the attempt has started or the service was restarted.
 	Turn UserTurn

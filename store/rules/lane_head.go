@@ -15,8 +15,8 @@ type LaneScan struct {
 	WantedJobs int // number of jobs that the caller wants
 	// MaxDamagedJobs is the maximum length of DamagedJobs. The search ends when it is reached.
 	MaxDamagedJobs int
-	// BytesRead is the size in bytes of the jobs that this search, and earlier searches of the same claim,
-	// have read. The search ends when it reaches MaxClaimBytes.
+	// BytesRead is the size in bytes of the jobs that the claim has read, in this lane and in the lanes that
+	// it searched before. The search ends when BytesRead reaches MaxClaimBytes.
 	BytesRead    int
 	PeekPriority bool // if true, ScanLane reads NextPriority even if it has found enough jobs
 	// ExpectedJobs is roughly how many jobs the claim will take from this lane, and from each of
@@ -25,8 +25,8 @@ type LaneScan struct {
 	// UpcomingLanes returns up to n other lanes that will probably be served next, in that order. It is nil
 	// if users do not take turns.
 	UpcomingLanes func(n int) []Lane
-	// StartPlace is the place in the order of starts that the jobs found get. If it is nil, the rank of each
-	// job decides.
+	// StartPlace is the start position (Job.StartPosition) that the claim gives to the jobs found. If it is
+	// nil, the jobs start in the order of their ranks.
 	StartPlace *queue.StartPosition
 
 	Jobs         []Job    // jobs that can be leased
@@ -40,14 +40,14 @@ type LaneScan struct {
 // MaxClaimBytes limits the bytes of the jobs that a claim reads. Once they reach the limit, the claim reads no more.
 const MaxClaimBytes = 1 << 20
 
-// advanceHead moves the head of a lane to its first job, if the lane is closed by gate and gate is a
-// resource. Such a lane holds back the lanes that rank behind its head, so the head must be exact. It reports
-// whether the lane has changed.
+// advanceHead moves the head of a lane to its first job if gate, which closes the lane, is a resource. Such a
+// lane holds back the lanes that rank behind its head, so the head must be exact. It reports whether the lane
+// has changed.
 func (k *laneKeeper) advanceHead(l *Lane, gate int64) (laneChanged bool) {
 	return needsResource(l, gate) && k.moveHeadToFirst(l)
 }
 
-// ensurePriority makes l.Priority the priority of the lane's first job, if it is not known. It reports
+// ensurePriority reads the priority of the lane's first job into l.Priority if it is unknown. It reports
 // whether the lane has changed.
 func (k *laneKeeper) ensurePriority(l *Lane) (laneChanged bool) {
 	if l.Priority != UnknownPriority {
@@ -97,10 +97,10 @@ func priorityToStore(j *Job) int64 {
 
 func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= k.clock.Now() }
 
-// checkResourceOrder checks whether another lane of the queue must get units of a resource before the lane l:
-// a lane that ranks before l and waits only for this resource. If no lane does, it returns Open. If that lane
-// still lacks room, it returns gate, the resource. If that lane has room now, it opens it and returns
-// chooseAgain.
+// checkResourceOrder keeps lane l from taking units of a resource before another lane of the queue that ranks
+// before l and waits only for this resource. It returns Open if there is no such lane, and gate, the
+// resource, if the other lane still lacks room. If the other lane has room now, checkResourceOrder opens that
+// lane and returns chooseAgain.
 //
 // See docs/decisions/0016.
 func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {

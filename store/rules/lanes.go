@@ -125,7 +125,7 @@ type laneKeeper struct {
 }
 
 // jobDropper removes jobs that can no longer start from their lanes. Rules implements it with Move. It is an
-// interface because Move needs a laneKeeper.
+// interface because Rules itself contains the laneKeeper.
 type jobDropper interface {
 	// Expire cancels a job that has expired before it started.
 	Expire(j *Job) error

@@ -69,7 +69,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 	}
 }
 
-// A claim takes the next job that can start, even if jobs of a closed lane rank before it.
+// A claim takes the next job that can start, even if better-ranked jobs wait for a lock or another limit.
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -79,7 +79,8 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 	f.wantLane("waits", "closed by @db")
 }
 
-// A job that joins an empty lane closes the lane if one of its gates is full. No claim has to find this out.
+// If a job joins an empty lane while one of its gates (locks, rates and other limits) is full, the lane is
+// closed immediately, not by the next claim.
 func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")
@@ -87,7 +88,8 @@ func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f.wantLane("waits", "closed by @db")
 }
 
-// A lane is closed by the first of its gates without room, in the order in which claims check the gates.
+// A lane is closed by the first of its gates (locks, rates and other limits) without room, in the order in
+// which claims check the gates.
 func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@a")
@@ -121,7 +123,7 @@ func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f.wantLane("1", "empty")
 }
 
-// When a gate has room again, it opens the best lane of each list. There is one list for each queue and user.
+// When a gate has room again, the best of the lanes that it has closed opens, for each queue and user.
 func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f := newFixture(t)
 	f.holdLock("@db")

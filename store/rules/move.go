@@ -70,8 +70,8 @@ func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
 		isLeased && oldState.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(newState)
 }
 
-// assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane. It makes the
-// service call Promote when the job is due or expires.
+// assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane (list of ready
+// jobs). It makes the service call Promote when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) {
 	if j.State.Waiting() {
 		r.tx.WakeAt(j.ExpiresAt)
@@ -90,7 +90,8 @@ func (r *Rules) assignSlot(j *Job) {
 	}
 }
 
-// MarkDue puts a job that is due into its lane. If its ageing starts now, the job gets its arrival number.
+// MarkDue puts a job that is due into its lane. If its ageing starts now, the job gets its arrival number,
+// from which ageing by enqueues counts.
 func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.AgingSince {
 		j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
@@ -202,8 +203,8 @@ func (r *Rules) disownAfterLease(j *Job) {
 	}
 }
 
-// HoldDamaged sets a job that cannot be read to held. If the damaged state is not one in which jobs start,
-// the job only leaves its lane.
+// HoldDamaged sets a job that cannot be read to held. If the stored state, which may be damaged too, is not
+// one from which jobs start, the job only leaves its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued

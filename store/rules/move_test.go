@@ -33,8 +33,8 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	}
 }
 
-// When a job ends, the gates and the units of resources that it has held are free. A job that starts keeps
-// both.
+// When a job ends, the gates (locks, rates and other limits) and the units of resources that it has held are
+// free. A job that starts keeps both.
 func TestMoveEndsLease(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
@@ -62,7 +62,8 @@ func TestMoveNotifiesWatches(t *testing.T) {
 	}
 }
 
-// A job that has ended counts in its queue's own retention only if it is completed or cancelled.
+// If a queue has its own retention, its completed and cancelled jobs count toward that retention, and its
+// dead jobs do not.
 func TestRetentionOfQueueCountsJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
@@ -118,7 +119,8 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	}
 }
 
-// A new rank changes the position of a job in its lane, even to one before the lane's head.
+// A new rank changes the position of a job in its lane, even to one before the lane's head, the position from
+// which claims read the lane.
 func TestRerankMovesJobInItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "low", Priority: 1})

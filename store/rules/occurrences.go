@@ -26,7 +26,7 @@ func (r *Rules) RunOccurrences(
 	}
 	unfinished, err := r.tx.UnfinishedJobs(request.Name, s.UID, store.MaxUnfinishedJobs)
 	r.recordErr(err)
-	// A job of the uid's former owner keeps the uid until Disown has moved it.
+	// Ignore jobs of the uid's former owner. Such a job keeps the uid until Disown gives it another one.
 	unfinished = slices.DeleteFunc(unfinished, func(j Job) bool { return r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 })
 	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
@@ -226,7 +226,7 @@ func CheckReplacedHooks(jobCount, hookBytes int) error {
 var errDryRun = errors.New("dry run")
 
 // checkRejection checks with a dry run whether the new job would be rejected even if the jobs that it
-// replaces had ended. It then stores the reason in e.rejection, and the caller need not end these jobs.
+// replaces had ended. If so, it stores the reason in e.rejection, and the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkRejection() error {
 	err := e.rules.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.draft()); err != nil {

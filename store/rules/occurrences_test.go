@@ -31,7 +31,7 @@ func occurrenceRequest(occurrences ...queue.Millis) store.OccurrenceRequest {
 	}
 }
 
-// runOccurrences runs occurrences in a transaction, in the same steps as the engine.
+// runOccurrences runs occurrences in a transaction, in the same steps as package store/engine.
 func (f *fixture) runOccurrences(request store.OccurrenceRequest) (result store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.runTx(func(r *Rules) error {

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RecheckState lists the gates whose closed lanes must be checked, because they may have room again. It stays
-// in memory between transactions. After a restart, the engine must call MarkGateDirty for every gate that
-// closes a lane.
+// RecheckState lists the gates (locks, rates and other limits) that may have room again. OpenLanes must check
+// the lanes that they have closed. The list stays in memory between transactions. After a restart, the engine
+// must call MarkGateDirty for every gate that closes a lane.
 type RecheckState struct {
 	// MaxSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxSteps. The next call
 	// of Promote continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
@@ -41,7 +41,8 @@ func (s *RecheckState) SaveDirtyGates() (restore func()) {
 }
 
 // MaxSteps limits the steps of claims in one transaction, and also those of OpenLanes, so that they hardly
-// delay other commits. See docs/decisions/0015.
+// delay other commits. A step is a lane that is checked, or a job that is read but cannot be leased. See
+// docs/decisions/0015.
 const MaxSteps = 250
 
 // MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. It must be called when
@@ -119,7 +120,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	}
 	_, marked := k.rechecks.dirtyGates[gate]
 	pass.repeat = pass.repeat || marked
-	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked
+	if done == len(lanes) && len(lanes) < MaxSteps { // all lists of the gate were checked
 		if !pass.repeat {
 			return
 		}

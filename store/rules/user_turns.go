@@ -33,8 +33,7 @@ const UnknownPriority = math.MinInt64
 // UserTurn describes a user's turn in a queue: its number, and the number of the user's previous turn.
 type UserTurn struct{ Number, Previous int64 }
 
-// contender is the user's lane with the best-ranked first job among those that no gate closes, and the number
-// of the user's last turn.
+// contender is the best open lane of one user in a queue, and the number of the user's last turn.
 type contender struct {
 	lane     *Lane // belongs to the engine; copy it before use
 	lastTurn int64
@@ -151,9 +150,9 @@ func (c contender) compare(other contender) int {
 	return cmp.Or(cmp.Compare(c.lastTurn, other.lastTurn), c.lane.Head.Compare(other.lane.Head))
 }
 
-// closeOvertakenLanes ensures that jobs of lane l do not take units of a resource for which a better-ranked job
-// waits. It closes the better-ranked lanes that need the same resource and have no room. Other code then keeps
-// the resource for them. The result reports whether any lane has changed.
+// closeOvertakenLanes ensures that jobs of lane l do not take units of a resource for which a better-ranked
+// job waits. It closes the better-ranked lanes that need the same resource and have no room.
+// checkResourceOrder then keeps the resource for them. The result reports whether any lane has changed.
 func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lanesChanged bool) {
 	for i := range otherContenders {
 		other := *otherContenders[i].lane

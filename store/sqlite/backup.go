@@ -20,10 +20,10 @@ import (
 )
 
 // A backup is one SQLite file. It contains the database and, in an additional table, the output files that
-// the database refers to. SQLite's backup interface copies the pages on the writer's connection. If the
-// writer changes a page that is already copied, SQLite changes it in the copy too, so the backup need not
-// begin again. A backup holds no read transaction, so SQLite can still empty the WAL (write-ahead log).
-// See docs/decisions/0037.
+// the database refers to. SQLite's backup interface copies the pages on the connection of the writer, the
+// goroutine that commits. If the writer changes a page that is already copied, SQLite changes it in the copy
+// too, so the backup need not begin again. A backup holds no read transaction, so SQLite can still empty the
+// WAL (write-ahead log). See docs/decisions/0037.
 const (
 	copyPrefix       = "copy-" // start of the name of an unfinished copy
 	pagesPerCopyStep = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
@@ -204,7 +204,7 @@ func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 	return err
 }
 
-// endBackup ends a running backup. The caller is the writer.
+// endBackup ends a running backup. Only the writer, the goroutine that commits, may call it.
 func (s *Store) endBackup() {
 	if s.backupHandle != 0 {
 		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backupHandle) // its result only repeats the error of a step

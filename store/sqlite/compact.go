@@ -34,7 +34,7 @@ const (
 	compactMaxBacklogBytes = 16 << 20
 )
 
-// compaction is the progress of a compaction. Only the writer uses it.
+// compaction is the progress of a compaction. Only the writer, the goroutine that commits, uses it.
 type compaction struct {
 	// mostlyFree is set when more than half of the file is free. Compaction then continues until at most an
 	// eighth of the file is free.

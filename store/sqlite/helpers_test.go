@@ -105,7 +105,8 @@ func stageJobs(t *testing.T, s *Store, batch string, n int) {
 	}
 }
 
-// occupyWriter starts an operation that blocks the writer until release is called.
+// occupyWriter starts an operation that blocks the writer, the goroutine that commits, until release is
+// called.
 func occupyWriter(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})

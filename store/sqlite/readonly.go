@@ -49,7 +49,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 	return s, nil
 }
 
-// loadReadOnly loads the data that the writer keeps in memory, all from one snapshot of the database.
+// loadReadOnly loads the data that the store keeps in memory, all from one snapshot of the database.
 func (s *Store) loadReadOnly(deriveOrder func([]store.Setting) (queue.Order, error)) error {
 	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err

@@ -25,7 +25,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Store is a store.Store on an SQLite file. Open opens a Store.
+// Store is a store.Store on an SQLite file. Open opens a Store. The writer is the goroutine that commits
+// changes.
 type Store struct {
 	*engine.Engine
 	dir       string
@@ -198,19 +199,22 @@ func (b backend) BeforeCommit() error {
 // BeginTx implements engine.Backend. It does nothing, because no other process changes the database.
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
-// ReadReservations implements engine.Backend. It does nothing, because all reservations are in the table meta,
-// which the engine reads itself.
+// ReadReservations implements engine.Backend. It does nothing, because the engine itself reads all
+// reservations (leases of jobs that have not started) from the table meta.
 func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
-// WriteReservations implements engine.Backend. It returns all reserved leases, because meta lists them.
+// WriteReservations implements engine.Backend. It returns all reservations (leases of jobs that have not
+// started) as text for the table meta.
 func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
 	return t.Reservations(), true, nil
 }
 
-// MayBlameOtherStatement implements engine.Backend. SQLite reports each error with the statement that caused it.
+// MayBlameOtherStatement implements engine.Backend. It returns false, because SQLite reports each error for
+// the statement that caused it.
 func (b backend) MayBlameOtherStatement(error) bool { return false }
 
-// OnCommit implements engine.Backend. It records the new state of the files, and writes the high-water mark.
+// OnCommit implements engine.Backend. It records the new sizes of the files, and writes the high-water mark,
+// which shows how many changes were committed.
 func (b backend) OnCommit(metaChanged bool) {
 	if metaChanged {
 		b.highWater.Write(sqlitedb.HighWater(b.Counters()))

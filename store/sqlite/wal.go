@@ -16,7 +16,7 @@ import (
 // when no reader uses the WAL. So overlapping readers, or one reader that does not end, would let the file grow
 // without limit. See docs/decisions/0036.
 const (
-	walAlarmBytes     = 256 << 20              // above this, a warning is shown and reads get less time
+	walAlarmBytes     = 256 << 20              // if the WAL is larger, a warning is shown and reads get less time
 	walWaitMillis     = `100`                  // time in ms that the writer waits for readers
 	walLongWaitMillis = `400`                  // the same while the warning is shown; longer than any read may take
 	walMinPause       = time.Second            // minimum time between two attempts to wait for readers
@@ -33,9 +33,10 @@ type walState struct {
 	pause                 time.Duration // time from the last wait to nextWait
 }
 
-// checkpointWAL checkpoints the WAL if its size in bytes is above the limit, so that the next commit starts it
-// from its beginning. The writer waits a moment for readers that still use the WAL. New readers use only the
-// database, so they do not prevent this. If the checkpoint fails, the commit continues.
+// checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next
+// commit writes to the beginning of the WAL file. The writer waits a moment for readers that still use the
+// WAL. New readers use only the database, so they do not prevent this. If the checkpoint fails, the commit
+// continues.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.walState
 	if size <= w.keepBytes {

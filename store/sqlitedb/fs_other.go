@@ -8,6 +8,6 @@ func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unkn
 // RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "" }
 
-// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and
-// SQLite itself allocates these.
+// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and SQLite itself allocates
+// every such block.
 func allocateWALIndex(string) error { return nil }

@@ -59,6 +59,6 @@ func volumeFileSystem(path string, driveType uint32, name string) fileSystem {
 // RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "network drives" }
 
-// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and
-// SQLite itself allocates these.
+// allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and SQLite itself allocates
+// every such block.
 func allocateWALIndex(string) error { return nil }

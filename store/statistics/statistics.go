@@ -95,11 +95,11 @@ func (w *Writer) writeChanged(p *period) (err error) {
 	return err
 }
 
-// isNamedAllTime reports whether the all-time statistics count a queue under its name. If not, they count it in
-// store.OtherQueues. A queue gets a name there with its first measurement, while fewer than the maximum number
-// of queues have one, or if alwaysHasOwnRow returns true. It keeps the name forever. The column "others" of
-// each minute records whether the queue had a name at that time. So measurements from before it got a name stay
-// in store.OtherQueues. See docs/decisions/0086.
+// isNamedAllTime reports whether the all-time statistics count a queue under its own name, not in
+// store.OtherQueues. A queue gets its own entry there with a measurement, if there are fewer entries than the
+// maximum or if alwaysHasOwnRow returns true, and keeps it forever. The column "others" of each minute
+// records whether the queue had its own entry then. Earlier measurements stay in store.OtherQueues. See
+// docs/decisions/0086.
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
@@ -184,7 +184,8 @@ func (w *Writer) Add(measurements []rules.Measurement) (changedNames []string, e
 	return slices.Collect(maps.Keys(minute.changedRows)), err
 }
 
-// addToStored adds measurements to the statistics of a stored period with grain g that begins at start.
+// addToStored adds measurements to the stored statistics of the period that begins at start: an hour, a day
+// or all time, as g says.
 func (w *Writer) addToStored(g store.Grain, start queue.Millis, measurements []rules.Measurement) error {
 	rows, _ := w.readSums(g, start, start+1)
 	return w.addTo(&period{grain: g, start: start, rows: rows}, measurements)
@@ -249,9 +250,9 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp adds up the next period of grain g from the rows of the next finer grain, unless the period ends
-// after latestEnd. It reports whether it did. The same transaction stores the end of the period, so each finer
-// row is counted exactly once.
+// rollUp adds up the next hour or day, as g says, from its minutes or hours, unless the hour or day ends
+// after latestEnd. It reports whether it did. The same transaction stores the end of that period, so each row
+// is added exactly once.
 func (w *Writer) rollUp(g store.Grain, latestEnd queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
 	// next is 1 plus the start of the first finer period that is not summed up yet, or 0.

@@ -180,7 +180,7 @@ func (r *rig) storeEndedJob(j queue.Job, state queue.State) queue.Job {
 	return r.getJob(got.ID)
 }
 
-// TrimUserData removes inputs of completed and cancelled jobs, but not the jobs.
+// TrimUserData removes the inputs of completed and cancelled jobs, and keeps the jobs.
 func trimUserDataRemovesInputs(r *rig) {
 	const kept = store.MaxKeptInputBytes / 2
 	env := draft(withUID(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })

@@ -38,7 +38,7 @@ var claimPromises = []promise{
 	{name: "Promote is due when a job that waits for its retry expires", check: waitingRetryExpires},
 }
 
-// A claim leases a job and increments its fence (the number of its lease).
+// A claim leases a job and raises its fence (the number of its lease).
 func claimReserves(r *rig) {
 	j := r.enqueueOne()
 	r.advance(time.Second)

@@ -249,7 +249,8 @@ func invalidDependenciesAreRejected(r *rig) {
 	}))
 }
 
-// A held job still waits for its parents.
+// The end of its parents does not release a held job. If a user releases it earlier, it waits for its
+// parents.
 func heldJobStaysBlocked(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))

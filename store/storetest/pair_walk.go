@@ -444,7 +444,7 @@ func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Releases, model.Releases = append(engine.Releases, engineLease), append(model.Releases, modelLease)
-			// If the job has already started, the store ignores the release. Only the reply shows whether it did.
+			// If the job has started, the store ignores the release. Only its reply says so.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -459,7 +459,7 @@ func (w *pairWalk) addRandomResults(engine, model *store.Report) (stillLeased []
 			}
 			engine.Changes, model.Changes = append(engine.Changes, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changes, store.LeasedChange{Lease: modelLease, Change: c})
-			// If the job has already started, the store ignores the change. Only the reply shows whether it did.
+			// If the job has started, the store ignores the change. Only its reply says so.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:

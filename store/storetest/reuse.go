@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// reusePromises are about names and uids that belong to one user first and to another user later.
+// reusePromises lists what a store must do when a name or a uid belongs to another user than before.
 var reusePromises = []promise{
 	{name: "a schedule does not affect jobs of another user's schedule that had its name",
 		check: reusedScheduleNameKeepsJobs},

@@ -35,7 +35,7 @@ func (r *rig) stats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// runFor starts a claimed job, lets the time run pass, and ends the job with outcome o.
+// runFor starts a claimed job, advances the clock by run, and ends the job with outcome o.
 func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.startJob(j)

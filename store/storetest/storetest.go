@@ -212,8 +212,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns the waiting jobs before as they must be after they were claimed. claimed has their new
-// fences (lease numbers), which must be higher than the old ones.
+// asClaimed returns the jobs in before as they must be after a claim: with the fences (lease numbers) of the
+// jobs in claimed. It checks that each fence is higher than the old fence of its job.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)

@@ -35,9 +35,9 @@ const (
 // operation is committed alone, so that other users do not wait for it.
 const SlowOp = 10 * time.Millisecond
 
-// GroupTime limits how long the operations of one commit may take while several users use the writer. Urgent
-// operations do not count. The group ends with the operation that reaches the limit. The limit is short
-// because an operation waits for the current commit and its own, and a job needs three commits: to be
+// GroupTime limits how long the operations of one commit may take while operations of several users wait.
+// Urgent operations do not count. The group ends with the operation that reaches the limit. The limit is
+// short because an operation waits for the current commit and its own, and a job needs three commits: to be
 // stored, claimed and settled.
 const GroupTime = SlowOp
 
@@ -134,10 +134,10 @@ func (q *Queue[O]) Take() (group []O) {
 	return group
 }
 
-// takeFairLocked takes a group of groupSize operations. The urgentCount urgent ones come first. Then users take
-// turns, so that a user with many operations cannot block the others. The classes of one user take turns too.
-// Within one turn, the user who was served most recently comes last, except that users whose last operation was
-// slow come after all other users. See docs/decisions/0006.
+// takeFairLocked takes a group of groupSize operations. The urgentCount urgent ones come first. Then users
+// take turns, so that a user with many operations cannot block the others. The classes of one user take turns
+// too. Within one turn, users come in the order in which they were last served, the most recent one last.
+// Users whose last operation was slow come after all others. See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 	var sortedOps []opTurn[O]
 	turns := map[Owner]int{}

@@ -52,7 +52,7 @@ type tally struct {
 	firstRefusal atomic.Pointer[refusedError] // the first refusal, nil if none
 }
 
-// attack is one way to attack. It runs until its context ends.
+// attack is one way to attack the service. The function run returns when its context ends.
 type attack struct {
 	name string
 	run  func(*abuser, context.Context, *tally)

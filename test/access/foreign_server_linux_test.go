@@ -34,7 +34,7 @@ type recordingServer struct {
 }
 
 // listenAs creates a socket as the user with the given uid, and serves it with a recordingServer. Clients see
-// this user as the owner of the server. Only root may name another user.
+// this user as the owner of the server. If uid is not the uid of this process, the test must run as root.
 func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener

@@ -111,8 +111,8 @@ func startGatedJob(q *testrig.Queue) (id, gate string) {
 	return id, gate
 }
 
-// checkReasonEverywhere checks that why, show, status, doctor and run all report the same reason for a
-// waiting job, in the same words.
+// checkReasonEverywhere checks that the commands why, show, status, doctor and run all report the same reason
+// for a waiting job, in the same words.
 func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	q.Helper()
 	var why struct {
@@ -195,8 +195,8 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// If the launcher is stopped with SIGSTOP, messages say so and name the remedy, even before a runner
-// is needed. When the launcher continues, waiting jobs start. It starts no runners for requests that
+// If the launcher is stopped with SIGSTOP, messages say so and name the remedy, even before a runner is
+// needed. When the launcher continues, waiting jobs start. The launcher starts no runners for requests that
 // the service has given up.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)

@@ -24,7 +24,7 @@ type verbOnJob struct {
 	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }
 
-// newWaitingJob enqueues a job that waits, and returns its id. The functions below create jobs in other states.
+// newWaitingJob enqueues a job that waits, and returns its id.
 func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
 	return q.MustRunAs(owner, "enqueue", "--delay", "1h", "true")
 }

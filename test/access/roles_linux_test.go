@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// roles contains what this test binary does as a helper process, by the environment variable that selects it.
+// roles contains the functions that this test binary executes instead of its tests, by the environment
+// variable that requests the function.
 var roles = map[string]func() int{
 	abuserRoleVar: runAttacks,
 	callerRoleVar: func() int {

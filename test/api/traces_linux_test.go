@@ -106,8 +106,8 @@ func traceparentOf(span *traces.Span) string {
 }
 
 // The collector gets one span for each attempt, in the trace that the environment of the enqueuing client
-// names. The attempt's own environment contains the id of its span. If a restarted service adopts a running
-// attempt, it reports the same span.
+// names. The attempt's own environment contains the id of its span. If the service is restarted while an
+// attempt runs, the new service reports the same span.
 func TestTraces(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -106,7 +106,7 @@ func TestDrain(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	for range 8 {
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service claims ahead
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service claims jobs early
 	}
 	gate := q.Path("gate")
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})

@@ -1,4 +1,5 @@
 package cli
 
-// roles contains what this test binary does as a helper process, by the environment variable that selects it.
+// roles contains the functions that this test binary executes instead of its tests, by the environment
+// variable that requests the function.
 var roles = map[string]func() int{"QUEUECTL_TEST_NC": netcat}

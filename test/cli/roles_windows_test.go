@@ -1,4 +1,4 @@
 package cli
 
-// roles is empty on Windows, because these tests start no helper processes there.
+// roles is empty on Windows, because these tests do not start the test binary as a helper process there.
 var roles map[string]func() int

@@ -173,7 +173,8 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
-// With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service adopts them.
+// With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service takes over these
+// jobs.
 func TestKeepJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2", "--keep-jobs")
 	w := q.Dial()
@@ -205,8 +206,8 @@ func TestKeepJobs(t *testing.T) {
 }
 
 // `queuectl config set` rejects values with which the service could not start again, because only a running
-// service can remove them. If an environment variable overrides the stored value, such a value is accepted. If
-// the service later starts without the variable, its error says how to remove the value.
+// service can remove stored values. If an environment variable overrides the stored value, such a value is
+// accepted. If the service later starts without the variable, its error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

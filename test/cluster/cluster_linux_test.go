@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // the reply may change once the node knows more about the other node
+	for range 3 { // try three times, because the reply could change when node b knows more about node a
 		a.MustCLI("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
@@ -443,8 +443,8 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended, or keep running with
-// on_partition = "continue". When the server is back, all nodes continue to work on the queue.
+// If the database server is down for longer than a node lease, running jobs are ended, or keep running if the
+// setting on_partition is "continue". When the server is back, all nodes continue to work on the queue.
 func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// The service and the runner of a node are killed while the database server is down. The next start of the
-// service fails, but still ends the jobs of that runner, because other nodes may soon run them again.
+// If the service and the runner of a node are killed while the database server is down, the next start of the
+// service fails. It still ends the jobs of that runner, because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

@@ -135,7 +135,7 @@ func (n *partitionNode) runInNamespace(args ...string) error {
 		args...)...).Run()
 }
 
-// resume lets a service continue that SIGSTOP has stopped.
+// resume lets the node's service continue if SIGSTOP has stopped it.
 func (n *partitionNode) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -212,7 +212,7 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		if err == nil {
 			select {
 			case err := <-n.Exit:
-				n.Exit <- err // for checkOutcome, if the service is not started again
+				n.Exit <- err // checkOutcome receives this value if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}

@@ -58,7 +58,8 @@ func (c *campaign) check() {
 	c.checkLeftovers()
 }
 
-// checkJobs checks every job that is in the queue or in the ledger, or that a client has tried to enqueue.
+// checkJobs checks every job that is in the queue, that has written to the ledger file, or that a client has
+// tried to enqueue.
 func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 	byTag := map[string]*listedJob{}
 	for i := range jobs {
@@ -115,7 +116,8 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 	}
 }
 
-// checkLedger checks what the notes of a job in the ledger must show, without comparing them with the queue.
+// checkLedger checks the notes that a job wrote to the ledger file. No attempt may start while another one
+// runs, no attempt may start twice, and none may start after the job was cancelled, removed or held.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -144,7 +146,8 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	}
 }
 
-// checkJob compares a job in the queue with its events, its notes in the ledger, and its expected output.
+// checkJob compares a job in the queue with its events, with the notes that it wrote to the ledger file, and
+// with its expected output.
 func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote) {
 	var j listedJob
 	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
@@ -167,8 +170,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote
 	}
 }
 
-// historyFault describes a difference between the stored attempts of a job and its notes in the ledger. It
-// returns "" if they agree.
+// historyFault compares the stored attempts of a job with the notes that the job wrote to the ledger file. It
+// describes a difference, or returns "".
 func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
@@ -218,8 +221,8 @@ func (j *listedJob) outcome(i int) string {
 	return "none"
 }
 
-// attemptFault describes a difference between attempt i of a job and the job's notes in
-// the ledger, or returns "".
+// attemptFault compares the stored attempt with index i with the notes that the job wrote to the ledger file.
+// It describes a difference, or returns "".
 func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
@@ -397,7 +400,8 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 	return remaining
 }
 
-// isLockHeld reports whether a process holds the lock of the job with the given tag. It does not take the lock.
+// isLockHeld reports whether a process holds the lock of the job with the given tag. It reads the kernel's
+// list of locks, so that it does not take the lock itself.
 func (c *campaign) isLockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {

@@ -98,7 +98,8 @@ func (a *campaignClient) call(method string, params any, requestedWait time.Dura
 	return a.stream(method, params, requestedWait, func(json.RawMessage) {})
 }
 
-// stream is like call, and passes each notification that precedes the reply to onNotification.
+// stream sends a request as call does, and passes each notification that precedes the reply to
+// onNotification.
 func (a *campaignClient) stream(method string, params any, requestedWait time.Duration,
 	onNotification func(json.RawMessage)) (reply testrig.WireMessage, wasSent, wasAnswered bool) {
 	started := time.Now()
@@ -325,7 +326,8 @@ func (a *campaignClient) pickRecent() (jobs []*trackedJob) {
 	return jobs
 }
 
-// recordVerb records that a client is about to send a request with the given verb, such as "rm".
+// recordVerb records that a client is about to send a request with the given verb (the action on jobs, such
+// as "rm").
 func (k *sentRequests) recordVerb(verb string) {
 	switch verb {
 	case "rm":
@@ -392,8 +394,8 @@ func (a *campaignClient) applyToJobs(verb string) {
 	}
 }
 
-// recordDone records that the service has acknowledged a verb for a job. uptimeSeconds is
-// the time of the request.
+// recordDone records that the service has acknowledged a verb (an action such as "cancel") for a job.
+// uptimeSeconds is the time of the request.
 func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -407,7 +409,8 @@ func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64)
 	}
 }
 
-// recordNotFound records a violation if the service no longer has a job that no client has asked to remove.
+// recordNotFound is called when the service has answered that a job does not exist. It records a violation if
+// no client has asked to remove the job.
 func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove
@@ -417,7 +420,8 @@ func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	}
 }
 
-// completeParams adds random parameters that the verb needs, and returns the name of the API method.
+// completeParams adds the parameters that the verb needs, such as a random priority, and returns the name of
+// the API method.
 func (a *campaignClient) completeParams(verb string, params testrig.Fields) (method string) {
 	switch verb {
 	case "edit":

@@ -170,9 +170,9 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish checks that the stored events, with those of the audit log, have all numbers up to lastNumber.
-// Then it waits until the newest stored event was received, stops the receiver, and compares the received
-// events with the stored ones.
+// finish checks that the numbers of the stored events, including those of the audit log, have no gap up to
+// lastNumber. Then it waits until the newest stored event was received, stops the receiver, and compares the
+// received events with the stored ones.
 func (e *campaignEvents) finish(lastNumber int64) {
 	plain, audited := e.campaign.eventNumbers(e.firstSeq, false), e.campaign.eventNumbers(e.firstSeq, true)
 	for n := e.firstSeq; n <= lastNumber; n++ {

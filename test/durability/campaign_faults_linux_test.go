@@ -385,7 +385,7 @@ func (f *faultInjector) fillQuota() {
 	}
 }
 
-// fillUntil keeps extending a file for the given time, to fill all blocks that are freed.
+// fillUntil keeps extending a file for the given time, so that it also fills newly freed blocks.
 func (f *faultInjector) fillUntil(file *os.File, duration time.Duration) {
 	end := time.Now().Add(duration)
 	for time.Now().Before(end) && f.ctx.Err() == nil {

@@ -167,7 +167,7 @@ type ledgerNote struct {
 	attempt, pid int
 	uptime       float64 // seconds since boot
 	exitCode     int     // only in notes of kind E
-	cookie       string  // mark of all processes of the attempt
+	cookie       string  // value of QUEUECTL_COOKIE, which marks the attempt's processes
 }
 
 // notesFrom reads the notes in the ledger that start at or after a byte offset.

@@ -76,7 +76,7 @@ type campaign struct {
 
 	diskFull       atomic.Bool // the disk is full or was full a moment ago
 	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
-	clientsStopped atomic.Bool // clients start no more operations
+	clientsStopped atomic.Bool // clients must start no more operations
 	stoppedJobs    atomic.Bool // a client or a fault of this round has ended running jobs
 	runnerFaulted  atomic.Bool // a fault of this round has affected a runner
 
@@ -93,7 +93,7 @@ type campaign struct {
 	violations      map[string]int           // number of violations, by kind; guarded by mu
 	firstViolations []string                 // texts of the first violations, shortened; guarded by mu
 
-	ledgerStart int64 // offset in the ledger at which this round begins
+	ledgerStart int64 // byte offset in the ledger at which this round begins
 	roundCount  int
 }
 
@@ -202,8 +202,8 @@ func (c *campaign) runRound(duration time.Duration) {
 	c.clear()
 }
 
-// newRand returns the random source of this round for one client, given the client's index, or for the fault
-// injector, given clientCount.
+// newRand returns a random source for this round. i is the index of a client, or clientCount for the fault
+// injector.
 func (c *campaign) newRand(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(i)))
 }
@@ -311,8 +311,8 @@ func (c *campaign) count(name string) {
 // maxReportedPerKind is the maximum number of violations of one kind that are reported in full.
 const maxReportedPerKind = 8
 
-// recordViolation records that the queue broke a promise. kind says which one; format and args describe the
-// case.
+// recordViolation records that the queue broke a promise. kind names the promise, and format and args
+// describe the case.
 func (c *campaign) recordViolation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++

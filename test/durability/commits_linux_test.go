@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runThroughKills runs a command. If a failpoint kills the service in the meantime, runThroughKills starts the
-// service and runs the command again.
+// runThroughKills runs a command. If a failpoint (a place in the program at which the test injects a crash)
+// kills the service during that time, runThroughKills starts the service and runs the command again.
 func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
@@ -29,8 +29,8 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputThroughKills runs a command and returns its output. If a failpoint kills the service in the meantime, it
-// starts the service and runs the command again.
+// outputThroughKills runs a command and returns its output. If a failpoint (an injected crash) kills the
+// service during that time, it starts the service and runs the command again.
 func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
@@ -42,7 +42,7 @@ func outputThroughKills(q *testrig.Queue, args ...string) string {
 	}
 }
 
-// restartIfDead starts the service if it has ended. It reports whether the service had ended.
+// restartIfDead starts the service if it has ended. restartIfDead returns true if the service had ended.
 func restartIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {

@@ -104,8 +104,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	}
 }
 
-// If a runner has died, background processes that may outlive their jobs continue. A copy of the queue does
-// not touch these processes.
+// Background processes that may outlive their jobs continue after their runner has died. A copy of the queue
+// does not end these processes.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

@@ -86,7 +86,8 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 	}
 }
 
-// These expressions match the token of a job, and the thread id at the start of a line of the trace.
+// These expressions match the token in the command of a job, such as tok-007-1, and the thread id at the
+// start of a line of the trace.
 var (
 	tokenPattern = regexp.MustCompile(`tok-\d{3}-\d`)
 	pidPattern   = regexp.MustCompile(`^(\d+) +`)

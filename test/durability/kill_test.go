@@ -150,8 +150,9 @@ func (l *killLoad) backlogSize() int {
 	return len(l.AckedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
 }
 
-// killOnce starts a service that the failpoint kills. If failpoint is "", killOnce kills the service after a
-// time that depends on n. It also checks that the new service has found the running jobs of the previous one.
+// killOnce starts a service that is killed when it reaches the failpoint. If failpoint is "", killOnce kills
+// the service after a time that depends on n. It also checks that the new service has found the running jobs
+// of the previous one.
 func (l *killLoad) killOnce(failpoint string, n int) {
 	l.Helper()
 	l.Kill()
@@ -221,7 +222,7 @@ func (l *killLoad) checkAdopted(oldPIDs map[string]int) {
 	}
 }
 
-// waitDrained waits until every acknowledged job has ended.
+// waitDrained waits until every job whose enqueue was acknowledged has ended.
 func (l *killLoad) waitDrained() {
 	l.Helper()
 	l.WaitUntil("all jobs ended", 90*time.Second, func() bool {

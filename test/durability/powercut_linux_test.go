@@ -216,9 +216,9 @@ func (w *workload) chooseCuts(n int, rng *rand.Rand) (cuts []powerCut) {
 	return cuts
 }
 
-// verdict lists what is wrong after a power cut. brokenPromises contains promises that do not hold, and jobs
-// that had started and wait again without a record of that start. otherFaults contains faults that a loss of
-// writes cannot explain, such as a service that does not start.
+// verdict lists what is wrong after a power cut. brokenPromises contains promises that do not hold. It also
+// contains jobs that had started before the power cut and wait again, although no start is recorded.
+// otherFaults contains faults that a loss of writes cannot explain, such as a service that does not start.
 type verdict struct{ brokenPromises, otherFaults []string }
 
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the

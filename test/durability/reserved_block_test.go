@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service sends jobs to a runner in blocks before workers are free. The following holds for jobs of a
-// block that have not started: if they are cancelled or expire, they do not run; if the workers are stopped
-// or the service is killed, they return to the queue and run once.
+// The service sends many jobs together (a block) to a runner before workers are free. If jobs of a block are
+// cancelled or expire before they start, they do not run. If the workers are stopped or the service is killed
+// before they start, they run once, later.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	testrig.SkipIfShort(t)
 	counts := map[string]int{}
@@ -51,7 +51,7 @@ type reservedBlock struct {
 	*testrig.Requester
 	ids           []string
 	tags          map[string]string // tags of the jobs, by job id
-	madeJobCount  int               // number of jobs made for blocks, including failed tries
+	madeJobCount  int               // number of enqueued jobs, including those of too small blocks
 	reservedCount int               // number of jobs in the runner that had not started when the block was ready
 }
 
@@ -153,7 +153,8 @@ func (b *reservedBlock) cancelReserved() int {
 	return min(neverStarted, b.reservedCount)
 }
 
-// stopWorkers stops the workers while the runner holds a block.
+// stopWorkers stops the workers while the runner has received a block of jobs but not started them. It
+// returns the number of reserved jobs that returned to the queue.
 func (b *reservedBlock) stopWorkers() int {
 	b.Helper()
 	b.reserve(true, changeNothing)
@@ -189,7 +190,8 @@ func (b *reservedBlock) stopWorkers() int {
 	return min(neverStarted, b.reservedCount)
 }
 
-// expireReserved lets the jobs of a block expire while the runner holds the block.
+// expireReserved lets the jobs of a block expire after the runner has received them and before it starts
+// them. It returns their number.
 func (b *reservedBlock) expireReserved() int {
 	b.Helper()
 	var expiry time.Time
@@ -223,7 +225,8 @@ func (b *reservedBlock) restart() {
 	b.Start("--workers", "4")
 }
 
-// killWhileHeld kills the service while the runner delays the START frames of the block.
+// killWhileHeld kills the service while the runner delays the START frames of the block. It returns the
+// number of reserved jobs.
 func (b *reservedBlock) killWhileHeld() int {
 	b.Helper()
 	b.reserve(true, changeNothing)

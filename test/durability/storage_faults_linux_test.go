@@ -11,8 +11,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) like a full disk. It
-// refuses new jobs, keeps running, and records the results of running jobs once writing works again.
+// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) like a full disk.
+// It refuses new jobs and keeps running. When it can write again, it records the results of the jobs that
+// ran.
 func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	t.Parallel()

@@ -139,8 +139,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// If a job does not fit into the quota of its user, the service deletes older data of that user. It does so
-// for a job that an application enqueues by SQL as for any other job.
+// If a job does not fit into the quota of its user, the service deletes older data of that user. This also
+// applies to a job that an application enqueues by SQL.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := queueOnPostgres(t)

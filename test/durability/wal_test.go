@@ -30,7 +30,7 @@ func holdReadTransaction(q *testrig.Queue) (end func()) {
 
 // While another program keeps a read transaction open, `queuectl status` says how to proceed, the log reports
 // the transaction once, and jobs still run. After that program has ended, the status is "ok" again. The test
-// uses the build with failpoints, which warns when the WAL has 4 MiB.
+// uses a build of the program that already warns when the WAL has 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

@@ -12,9 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Jobs that name the same key, such as that of a lock, share a limit on how many of them run or start. If the
-// key is shared by users, the limit is the one that the operator has set, also after a restart. A job cannot
-// change that limit.
+// Jobs that name the same lock or rate share its limit. If users share the lock or rate (its name begins with
+// @), the operator sets the limit, which also applies after a restart. A job cannot change that limit.
 func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {

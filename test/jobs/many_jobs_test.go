@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// maxStepTime is the longest time that a request may take while the service processes many jobs in steps. On
-// a busy machine, several steps fit in this time, but not the whole work.
+// maxStepTime is the longest time that a request may take while the service processes many jobs in steps.
+// Even on a busy machine, a few steps take less than this time. The whole work takes longer.
 const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
 // enqueueMany enqueues n jobs, 1,000 per request.

@@ -79,7 +79,7 @@ func (w *window) do(actions ...chromedp.Action) {
 	}
 }
 
-// goTo opens a path of the page.
+// goTo opens a path of the page in the window, and waits for the heading.
 func (w *window) goTo(path string) {
 	w.Helper()
 	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))

@@ -382,7 +382,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 
 // The page sends each event when it happens, with the number of the event. A client that connects again gets
 // the events after the last number that it received. A client that does not read its events delays no other
-// client. The number of streams per user is limited.
+// client. The number of open event streams per user is limited.
 func TestPageSendsEvents(t *testing.T) {
 	testrig.SkipIfShort(t)
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))

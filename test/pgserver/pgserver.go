@@ -137,7 +137,7 @@ func (s *Server) Start(t testing.TB, settings ...string) {
 	}
 }
 
-// Kill ends the server immediately, as a crash does. The server recovers when it starts again.
+// Kill ends the server immediately, as a crash does. The server recovers its data when it starts again.
 func (s *Server) Kill() {
 	quitServer(s.cmd)
 	// A frozen server (see Freeze) does not react to the signal, so kill it after ten seconds.
@@ -188,7 +188,8 @@ func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	return standby
 }
 
-// setSynchronousStandbys makes the server wait for the named standbys at each commit.
+// setSynchronousStandbys makes the server wait at each commit until the named standbys have stored the
+// transaction.
 func (s *Server) setSynchronousStandbys(t testing.TB, names string) {
 	t.Helper()
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'",

@@ -510,9 +510,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// If a database has lost its newest transactions, the file "initialized" shows the loss to the service. Without
-// that file, a live runner shows the loss if it has a job that is not in the database. In both cases the
-// service refuses to start, says why, and leaves the runner's job running.
+// If a database has lost its newest transactions, the file "initialized" shows the loss to the service.
+// Without that file, the service notices the loss if a live runner has a job that is not in the database. In
+// both cases the service refuses to start, says why, and leaves the runner's job running.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -110,8 +110,8 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 }
 
 // If the service reaches its file size limit, it refuses new jobs in time. Running jobs still end and are
-// recorded. The limit ends neither the service nor the runner. Commands of jobs have the same limit, which may
-// end them.
+// recorded. The service and the runner keep running. Commands of jobs have the same limit, and the kernel may
+// end a command that reaches it.
 func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

@@ -29,8 +29,8 @@ var forkingTrees = []string{
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
 }
 
-// pauseRounds returns how often the test pauses a tree: the value of QUEUECTL_PAUSES, by default 20, or 5 in
-// short mode.
+// pauseRounds returns how often the test pauses process trees: the value of QUEUECTL_PAUSES, by default 20,
+// or 5 in short mode.
 func pauseRounds(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
 	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {

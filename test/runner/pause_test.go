@@ -29,7 +29,7 @@ func bytesWritten(q *testrig.Queue, id string) (n [2]int64) {
 	return n
 }
 
-// waitTicking waits until both processes of the job have written again.
+// waitTicking waits until both processes of the job have written at least one more byte.
 func waitTicking(q *testrig.Queue, id string) {
 	q.Helper()
 	before := bytesWritten(q, id)

@@ -52,8 +52,8 @@ func TestPoison(t *testing.T) {
 }
 
 // A suspect is a job whose last runner died, perhaps because of the job. It runs alone in a runner. If the
-// service restarts while a suspect runs, the new service adopts the runner and starts no other job in it. The
-// runner ends after the job.
+// service restarts while a suspect runs, the new service takes over the runner and starts no other job in it.
+// The runner ends after the job.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")

@@ -50,8 +50,8 @@ type treeQueue struct {
 }
 
 // startTreesWithReserve starts the process trees and waits until the runner has also received jobs that it
-// cannot start yet. On a slow machine the service may send no such jobs. The function then starts everything
-// again.
+// cannot start yet. On a slow machine the service may send no such jobs. startTreesWithReserve then starts
+// everything again.
 func startTreesWithReserve(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {

@@ -360,7 +360,7 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 }
 
 // If a runner has no free descriptor for a connection to the next service, the service still starts without
-// delay. It adopts the runner once the runner has a free descriptor.
+// delay. It connects to the runner, and takes over the runner's jobs, once the runner has a free descriptor.
 func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -427,7 +427,7 @@ func TestOneShortageCausesOnePause(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	specs := copies(60, testrig.Fields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.Batch(specs) { // these jobs are so short that the service later sends jobs in blocks
+	for _, id := range w.Batch(specs) { // these jobs are so short that the service later sends many jobs together
 		w.WaitEnded(id)
 	}
 	stop := injectShortage(q, "pipe2", "EMFILE", "trace")

@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitAttached waits until the client has attached its terminal to the job. It detects that by the flag ISIG,
-// which the client then turns off on its terminal.
+// waitAttached waits until the client has attached its terminal to the job. The client then turns off the
+// flag ISIG of its terminal, which waitAttached checks.
 func waitAttached(s *testrig.TerminalSession) {
 	s.Queue.Helper()
 	s.Queue.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
@@ -473,7 +473,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
 }
 
-// A client that waits for a job's terminal uses a stream. The number of streams per user is limited.
+// The number of requests of one user that wait for a job's terminal is limited.
 func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.Dial().Enqueue(testrig.Fields{"command": "true", "tty": true, "delay": "1h"})

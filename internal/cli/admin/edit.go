@@ -1,5 +1,5 @@
 // Package admin implements the commands that are used rarely or would make queuectl larger. Only queuectld
-// contains them, and queuectl executes queuectld for these commands. They are about schedules, queues,
+// contains them, and queuectl executes queuectld for these commands. The commands are about schedules, queues,
 // settings, nodes, statistics and backups.
 //
 // Each command has a function like ScheduleVerb, which cmd/queuectld adds to the table of commands.

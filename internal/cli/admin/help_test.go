@@ -80,7 +80,8 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	}
 }
 
-// --help --all lists every flag of a command, and so do --all --help and help COMMAND --all.
+// queuectl COMMAND --help --all lists every flag of a command. The forms COMMAND --all --help and help
+// COMMAND --all print the same.
 func TestHelpAllListsEveryFlag(t *testing.T) {
 	a := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil)
 	root := a.Root(nil)
@@ -107,12 +108,13 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 	}
 }
 
-// allMetavars lists the words that the help may use for the value of a flag.
+// allMetavars lists the placeholders that the help may show for the value of a flag.
 var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE " +
 	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
 	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
-// Summaries are short, descriptions of flags begin in lower case, and the words for values are in allMetavars.
+// Summaries of commands are short, descriptions of flags begin in lower case, and every placeholder for a
+// value is in allMetavars.
 func TestHelpTextsHaveOneFormat(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)

@@ -87,8 +87,8 @@ func queueSetVerb(a command) *cobra.Command {
 				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 			}
 			if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-				// Keep only the text of the error, which names the field. From a *queue.Error, flagError
-				// would drop the name of the field.
+				// Return the same text, but not as a *queue.Error. For that type, flagError would remove the
+				// name of the field from the message.
 				return fmt.Errorf("%v", err)
 			}
 			return nil
@@ -161,7 +161,7 @@ func queueRmVerb(a command) *cobra.Command {
 }
 
 // applyToQueues calls method once for each named queue and prints the results. If all is true, it calls
-// method only once, with an empty name.
+// method only once, with an empty name, which means all queues.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	method cli.ClientMethod[string, control.QueueList]) error {
 	switch {

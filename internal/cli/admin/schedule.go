@@ -82,8 +82,8 @@ func scheduleAddVerb(a command) *cobra.Command {
 	return cmd
 }
 
-// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If an argument is a JSON array,
-// parseScheduleArgs returns the elements of that array.
+// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If the user gave a JSON array as
+// the job definition, parseScheduleArgs returns the elements of the array, so that the caller can reject it.
 func (a command) parseScheduleArgs(
 	p *control.ScheduleAdd, args []string, argsBeforeDash int,
 ) ([]json.RawMessage, error) {

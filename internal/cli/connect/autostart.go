@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file starts the user's own service when a client needs it. If two clients do so at the same time, two
-// services start. One of them gets the lock of the state directory. The other one exits with the code
-// exitLostRace, and the client that started it waits for the first service.
+// This file starts the user's own service when a client needs it. If two clients start it at the same time,
+// two processes of the service start. One of them gets the lock of the state directory. The other one exits
+// with the code exitLostRace, and the client that started it waits for the first one.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically

@@ -17,7 +17,7 @@ import (
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, args...)
-	// A service that inherits this variable would not call cleanstart.Reset.
+	// A service with this variable would not restart itself, and so would not call cleanstart.Reset.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -236,7 +236,7 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
 		"queuectl service start)"}
 
-// ConnectError adds the user's next step to a connection error.
+// ConnectError returns a connection error with advice on what the user can do.
 func (t Target) ConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := osservice.FindUserService(); t.IsUserService && registered {

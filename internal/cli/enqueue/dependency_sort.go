@@ -31,14 +31,14 @@ type pendingJob struct {
 // depSorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
 // parents is unknown.
 type depSorter struct {
-	hashSeed    maphash.Seed    // of the hashes in sentIDs
+	hashSeed    maphash.Seed    // seed of the hashes in sentIDs
 	sentIDs     map[uint64]bool // hashes of the ids that were sent
 	delayedJobs []pendingJob    // jobs that are held back
 	isReordered bool            // a job was held back, so the jobs are not sent in the order of the file
 }
 
-// maxDelayedJobs bounds the number of jobs that are held back. If there are more, all of them are sent,
-// because their parents are probably in the queue and not in the rest of the file.
+// maxDelayedJobs bounds the number of jobs that are held back. At this number, all of them are sent, because
+// their parents are probably in the queue and not in the rest of the file.
 const maxDelayedJobs = queue.MaxDependencies
 
 // dependencyIDs returns the ids of the jobs that a spec depends on.

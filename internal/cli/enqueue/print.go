@@ -92,7 +92,7 @@ func PrintNotes(o *term.Output, cmd *cobra.Command, notes []string) {
 	}
 }
 
-// WarnUnenforced prints a warning about limits that the machine does not enforce.
+// WarnUnenforced prints a warning about limits of jobs that the machine of the service does not enforce.
 func WarnUnenforced(o *term.Output, limitNames []string) {
 	if len(limitNames) == 0 {
 		return

@@ -104,7 +104,7 @@ func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) 
 	merged.UnenforcedLimits = appendMissing(merged.UnenforcedLimits, result.UnenforcedLimits)
 	merged.NewQueues = appendMissing(merged.NewQueues, result.NewQueues)
 	merged.MaxAttempts = max(merged.MaxAttempts, result.MaxAttempts)
-	if len(merged.Notes) == 0 { // every answer contains the same notes
+	if len(merged.Notes) == 0 { // every reply contains the same notes
 		merged.Notes = result.Notes
 	}
 }

@@ -50,7 +50,7 @@ func TestAnswersAreMerged(t *testing.T) {
 	}
 }
 
-// An error about a job of a request names the line of that job.
+// If the service rejects a job of a request, the error names the line of the file with that job.
 func TestErrorNamesLineOfJob(t *testing.T) {
 	err := queue.Invalid("cwd", "must not be empty").WithIndex(2)
 	if got, want := errorAtLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {

@@ -122,7 +122,8 @@ func (u *Upload) addDelayedToRequests() error {
 func (u *Upload) addToRequest(j pendingJob, selectReady func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
 	if u.IdempotencyKey != "" {
-		// With a key, one request contains all jobs, because only a single request is safe to repeat.
+		// With an idempotency key, all jobs must be in one request, because only a single request can be
+		// repeated safely.
 		maxJobs, maxBytes = queue.MaxJobsPerRequest, control.MaxLineBytes-64<<10
 	}
 	if u.request.isFull(&j, maxJobs, maxBytes) {
@@ -176,7 +177,7 @@ func (u *Upload) connect() error {
 	return nil
 }
 
-// send sends the collected jobs. It first waits for the answer to the previous request. If commit is true, the
+// send sends the collected jobs. It first waits for the reply to the previous request. If commit is true, the
 // request also commits the batch.
 func (u *Upload) send(commit bool) error {
 	if err := u.awaitReply(); err != nil {

@@ -25,8 +25,8 @@ func Open(prefix, path string) (*os.File, error) {
 	return f, UnreadableError(prefix, path, err)
 }
 
-// CheckReadable returns an error if a path is a directory or does not exist. It does not check the permissions of a
-// file.
+// CheckReadable returns an error if the path is a directory or does not exist. It does not check whether the
+// user may read the file.
 func CheckReadable(prefix, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {

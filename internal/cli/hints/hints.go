@@ -42,8 +42,8 @@ func Lookup(word, table string) string {
 //go:embed commands.txt
 var CommandTable string
 
-// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. If
-// several lines contain a word, the hint names the first subcommand that the group has.
+// foreignSubcommands maps subcommands of other programs, like delete in `queue delete`, to those of queuectl.
+// If several lines contain a word, the hint names the first subcommand that the command group has.
 //
 //go:embed group_verbs.txt
 var foreignSubcommands string
@@ -109,9 +109,8 @@ func ForArguments(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettings lists the settings whose names contain neither _ nor a dot, because only the form of other
-// names shows that they are settings. With this list, queuectl recognizes a setting without the large table
-// of settings.
+// PlainSettings lists the settings whose names contain neither _ nor a dot. queuectl recognizes all other
+// settings by these characters. With this list it needs no table of all settings, which is large.
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagTables contains the tables of hints about flags. A line with "== " and command names begins the

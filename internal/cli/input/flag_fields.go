@@ -56,9 +56,9 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 
 // replaceFieldsByFlags replaces field names in a message by the flags that set those fields.
 //
-// A field name without "_" can also be an ordinary word. So it is replaced only in quotes after the word
-// "field" or "parameter". That word is then removed. Several names may follow it, for example: fields "env"
-// and "argv".
+// A field name without "_" can also be an ordinary word. So it is replaced only if it is in quotes after the
+// word "field" or "parameter", which is then removed. Several names may follow that word, for example: fields
+// "env" and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), indexByField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {

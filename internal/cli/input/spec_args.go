@@ -11,8 +11,8 @@ import (
 )
 
 // ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before
-// --, or -1 without --. If an argument is a JSON array, ParseSpecArgs returns the elements of that array,
-// which should be jobs.
+// --, or -1 without --. If the only argument is a JSON array of jobs, ParseSpecArgs returns its elements
+// instead.
 func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argsBeforeDash int) (
 	[]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0

@@ -23,7 +23,7 @@ type runFollower struct {
 	app         *cli.App
 	client      *control.Client
 	startedAt   time.Time
-	isStopping  *atomic.Bool    // the user has stopped the run; bad health is then expected
+	isStopping  *atomic.Bool    // the user has stopped the run, so bad health is not reported
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
 	jobLog      *cli.JobLog     // nil without --joblog
 
@@ -31,7 +31,7 @@ type runFollower struct {
 	initiallyEnded       int64          // number of jobs that had ended at the start
 	jobsUntilStatusCheck int64          // number of jobs that must end before the next request for the status
 	lastEventSeq         int64          // number of the last event that was handled
-	sawNoneRunning       bool           // this follower has seen that noneRunning is closed
+	sawNoneRunning       bool           // the user has stopped the run, and none of its jobs is running any more
 	hasNewEvents         bool           // there were events since the last status request
 	warnedHealth         bool           // the service's bad health was printed
 }
@@ -79,8 +79,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed. It does not do so after
-// each event, because this would be slow for a list with very many short jobs.
+// IsDone implements cli.FollowedJobs. If jobs have changed, it requests the status, but not after each event.
+// With very many short jobs, that would be slow.
 func (f *runFollower) IsDone(ctx context.Context, isCheckDue bool) (bool, error) {
 	select {
 	case <-f.noneRunning:

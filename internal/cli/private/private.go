@@ -37,7 +37,7 @@ type privateJobs struct {
 	socket          string            // path of the socket of the service
 	commonSpec      queue.Spec        // job settings from the flags, for every job
 	manifest        *runManifest      // everything that determines a job, except its line
-	hashPrefix      []byte            // the manifest as JSON; it is hashed together with each line
+	hashPrefix      []byte            // the manifest as JSON; each line is hashed together with it
 	storedLines     map[int]string    // ids of the jobs that earlier runs have stored, by line number
 	idsByDeclaredID map[string]string // ids of the jobs in the queue, by the ids that their lines declare
 	isResumed       bool              // an earlier run has stored the list
@@ -53,8 +53,8 @@ type privateJobs struct {
 	// signalCount counts the signals after the one that set isStopping. The first counted signal stops the
 	// running jobs. The second one makes the program exit without waiting for them.
 	signalCount int
-	allStored   chan struct{} // closed once all jobs are stored, so that they can run
-	noneRunning chan struct{} // closed once no job is running after a stop
+	allStored   chan struct{} // closed when all jobs are stored and can run
+	noneRunning chan struct{} // closed when the user has stopped the run and no job is running
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
@@ -199,8 +199,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx ends, it
-// stores no more jobs.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx ends,
+// because the user asked to stop, it stores no more jobs.
 func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error {
 	if err := p.loadStored(storeCtx); err != nil {
 		return err

@@ -33,9 +33,9 @@ func awaitReaderGone(f *os.File) error {
 	}
 }
 
-// PrepareOutput duplicates an output file to another descriptor, because the command must handle a failed
-// write. When a write to descriptor 1 or 2 fails with EPIPE, the Go runtime ends the program instead.
-// Handling SIGPIPE would prevent this too, but would add 4 % to the time of an enqueue.
+// PrepareOutput duplicates an output file to another descriptor. If a write to descriptor 1 or 2 fails with
+// EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling SIGPIPE
+// would also prevent this, but would add 4 % to the time of an enqueue.
 func PrepareOutput(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstDuplicateFD)
 	if err != nil {

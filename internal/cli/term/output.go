@@ -66,7 +66,7 @@ func (o *Output) Say(format string, args ...any) {
 }
 
 // PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always
-// returns nil, because a command that did its work does not fail when the sentence is not printed.
+// returns nil, because a command has done its work even if the sentence cannot be printed.
 func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
 		fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))

@@ -59,7 +59,7 @@ func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
 	for _, row := range rows {
 		for i := range row {
 			row[i] = termtext.OneLine(o.EscapeJobText(row[i]))
-			// Two spaces separate columns, so a cell must not contain two spaces in a row.
+			// Two spaces separate columns, so replace each run of spaces in a cell by one space.
 			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}

@@ -135,9 +135,8 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds the duration in stepText to the time in baseText. If baseText is "", it adds the duration to
-// now. Like at(1), adding days keeps the time of day. A number without a unit is allowed only after the word
-// now.
+// addStep adds the duration in stepText to the time in baseText, or to now if baseText is "". Like at(1),
+// adding days keeps the time of day. Only after the word now may the duration be a number without a unit.
 func addStep(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
 	s, err := ParseStep(stepText)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	_ "time/tzdata"
 )
 
-// Times are parsed in the formats that people use. They are in the caller's zone.
+// Times are parsed in the formats that people use. A time without a zone is in the caller's zone.
 func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)
 	india := time.FixedZone("IST", 5*3600+1800)

@@ -22,9 +22,9 @@ type Options struct {
 	Direct  DirectControl
 }
 
-// DirectControl holds functions that talk to a service directly instead of through the service manager.
-// Package install uses them only on Windows. There the service manager does not know a user's own service,
-// and cannot stop a service without its jobs.
+// DirectControl holds functions that talk to a service directly instead of through the service manager. Only
+// Windows needs them: its service manager does not know a user's own service, and cannot stop a service in
+// such a way that its jobs continue.
 type DirectControl struct {
 	// Start starts the user's own service in the background and waits until it answers.
 	Start       func() error

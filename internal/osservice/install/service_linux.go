@@ -25,7 +25,8 @@ const (
 )
 
 // units lists the units that both the system's service and a user's own service have. The last two units are
-// sockets. sliceUnits lists two slices: the first contains every runner, and the second contains the first.
+// sockets. sliceUnits lists two slices (groups of processes): the first contains every runner, and the second
+// contains the first slice.
 var (
 	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
 	socketUnits = units[2:]
@@ -57,8 +58,8 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
 }
 
-// packageFileName returns the name of the file for a unit among the files of the packages. Install writes the
-// unit from that file.
+// packageFileName returns the name of the file from which Install creates a unit. The packages contain the
+// same files.
 func (o Options) packageFileName(name string) string {
 	if o.User {
 		return "user/" + name
@@ -196,7 +197,8 @@ func (s *Service) Install() error {
 	return nil
 }
 
-// tmpfilesPath is the path of the settings for systemd-tmpfiles. The method files returns this file last.
+// tmpfilesPath is the path of the settings for systemd-tmpfiles. shadowsPackage checks whether this file
+// exists. Therefore it is the last file that Install writes and Uninstall removes.
 const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
@@ -282,7 +284,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 }
 
 // moveToPackage removes the units of Install, so that systemd uses those of a package. If the units of
-// Install were enabled or running, the package's units then are too.
+// Install were enabled or running, it enables or starts the units of the package.
 func (s *Service) moveToPackage() error {
 	if _, err := s.removeFiles(); err != nil {
 		return err

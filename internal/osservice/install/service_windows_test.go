@@ -174,7 +174,7 @@ func TestElevation(t *testing.T) {
 	expect(t, "asked", m.takeCalls())
 }
 
-// A user's own service starts at logon. The same commands control it as the system's service.
+// The commands that control the system's service also control a user's own service, which starts at logon.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
 	m.service.isElevated = false
@@ -392,7 +392,7 @@ func checkPreparedService(t *testing.T) {
 	}
 }
 
-// The command at logon is stored in the user's registry.
+// The command that Windows runs at logon is stored in the user's registry.
 func TestRunKey(t *testing.T) {
 	if _, there := osservice.FindUserService(); there {
 		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")

@@ -40,7 +40,8 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 	}
 }
 
-// adaptedFile leaves no placeholders in the files for the system's service and a user's.
+// In the files that adaptedFile returns for the system's service and for a user's service, no placeholder is
+// left.
 func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{systemOptions, userOptions} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",

@@ -12,13 +12,13 @@ package stack
 // See docs/decisions/0096.
 const frameBytes = 20 << 10
 
-// zeroIndex is always 0. The compiler does not know that, so it cannot remove the array.
+// zeroIndex is always 0, but the compiler does not know that. So it cannot remove the array in growStack.
 var zeroIndex int
 
 func init() { growStack() }
 
-// growStack has a large array in its stack frame. It does not touch the array: the runtime grows the
-// stack on entry to the function.
+// growStack grows the stack: the runtime does so on entry to a function with a large array in its frame.
+// growStack then returns before it uses the array.
 //
 //go:noinline
 func growStack() {
