@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// If a runner sends frames about a job that another runner has, these frames change nothing, and a Result
-// frame is not acknowledged. So if jobs ran under another account in the past, a runner of that account
-// cannot end jobs of other accounts.
+// Frames from a runner about a job of another runner are ignored, and a Result frame among them is not
+// acknowledged. So a runner that was left when the service ran jobs as another account cannot end the present
+// jobs.
 func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0, 0)

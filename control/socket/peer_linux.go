@@ -80,7 +80,7 @@ func peerGroups(fd int) ([]int, error) {
 }
 
 // overflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. If the
-// namespace maps overflowID itself, it is an ordinary account, usually nobody.
+// namespace maps overflowID itself, it is an ordinary account.
 const overflowID = 65534
 
 // isIDMapped reports whether the user namespace of this process maps a uid or gid. mapFile is uid_map or

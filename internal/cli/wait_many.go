@@ -20,8 +20,8 @@ import (
 )
 
 // This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number with a Follower. In this order, it misses the end
-// of no job. For a few named jobs, wait.go uses the protocol's method wait instead.
+// the jobs, and then follows the events after that number with a Follower. So it also notices a job that ends
+// in between. For a few named jobs, wait.go uses the protocol's method wait instead.
 
 // waitFlags are the flags of "queuectl wait" that do not select jobs.
 // See docs/decisions/0064.
@@ -193,8 +193,8 @@ func (w *waiter) printNewlyEnded(ctx context.Context) error {
 	return enqueue.PrintJobs(ctx, &w.app.Output, w.client, w.unprintedIDs)
 }
 
-// WaitingJobID implements FollowedJobs. It returns a job that is due for its first attempt. If no job is due,
-// it returns a job that waits for something else. The last choice is a job that is paused or will be retried.
+// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt, then one that is not
+// due, blocked or held, then one that is paused or will be retried. If a job is running, it returns "".
 func (w *waiter) WaitingJobID(context.Context) string {
 	if !w.progress && (w.app.Quiet || !term.IsTerminal(w.app.Stderr)) {
 		return ""

@@ -144,8 +144,8 @@ func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
 
 // handleMessage handles a message of the window.
 func (w *sessionWatcher) handleMessage(windowHandle uintptr, messageID uint32, ending, reason uintptr) uintptr {
-	// Windows sends the same message if an installer wants to replace a file. In that case the session does
-	// not end.
+	// Windows also sends these messages if an installer wants to replace a file of this program. The user's
+	// session does not end then.
 	ofSession := reason&endSessionCloseApp == 0 || reason&(endSessionLogoff|endSessionCritical) != 0
 	switch {
 	case messageID == wmQueryEndSession && ofSession:

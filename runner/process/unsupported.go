@@ -23,7 +23,7 @@ func (w *Worker) Resize(int, int, int) {}
 // RunIfLimiter does nothing: on this system, no helper process (limiter) sets the limits of a command.
 func RunIfLimiter() {}
 
-// CheckLimits returns nil: it is not implemented on this system.
+// CheckLimits returns nil, because no limit of a command is set on this system.
 func CheckLimits() error { return nil }
 
 // ReapEnded returns false: on this system, this process does not adopt orphans.

@@ -94,10 +94,9 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// A damaged frame (a part of a committed batch) blocks nothing. Its readable jobs get into the queue, the
-// rest of the batch too, and the ids of the lost jobs can be used again. Doctor and the log report the lost
-// jobs, and a restore removes the frame. All this also holds if the frame is found at the start of the
-// service.
+// If a frame (a part of a committed batch) is damaged, its readable jobs and the other frames still get into
+// the queue. The ids of the lost jobs can be used again. Doctor and the log report the lost jobs. Restoring a
+// backup that contains the frame removes it. The same is true if the service finds the frame at its start.
 func TestDamagedFrameIsDetached(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {

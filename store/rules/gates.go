@@ -13,8 +13,8 @@ import (
 type GateRoom struct {
 	Free  int // number of free units
 	Total int // number of all units
-	// OpensAt is the time at which a rate has a free unit again if no other job starts, or 0 if this is not
-	// known. Promote is called at that time.
+	// OpensAt is when a rate limit next has a free unit, if no other job starts before, or 0 if this is not
+	// known. The service then calls Promote, which lets waiting jobs start.
 	OpensAt queue.Millis
 }
 

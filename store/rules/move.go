@@ -203,8 +203,8 @@ func (r *Rules) disownAfterLease(j *Job) {
 	}
 }
 
-// HoldDamaged sets a job that cannot be read to held. If the stored state, which may be damaged too, is not
-// one from which jobs start, the job only leaves its lane.
+// HoldDamaged holds a job that cannot be read. The stored state may be damaged too. If jobs do not start from
+// that state, HoldDamaged does not change it, and only removes the job from its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// nobodyUID is the account that runs the server if the test runs as root. PostgreSQL refuses to run as root.
-const nobodyUID = 65534
+// serverUID is the account that runs the server if the test runs as root. PostgreSQL refuses to run as root.
+const serverUID = 65534
 
 // chownToServer gives a directory to the account of the server.
 func chownToServer(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	return os.Chown(dir, nobodyUID, nobodyUID)
+	return os.Chown(dir, serverUID, serverUID)
 }
 
 // runAsServer makes a command run as the account of the server.
 func runAsServer(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUID, Gid: nobodyUID}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: serverUID, Gid: serverUID}}
 	}
 }
 

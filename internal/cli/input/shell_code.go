@@ -50,12 +50,11 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 	o.Say("warning: %s", termtext.OneLine(o.EscapeFor(o.Stderr, text)))
 }
 
-// placeholderInCode finds the first replacement string that is part of an interpreter's code. It returns the
-// interpreter and the replacement string. argForm is how the code should refer to the argument instead, or ""
-// if the code cannot refer to it.
+// placeholderInCode finds the first replacement string inside code for an interpreter, and returns both. argForm
+// is how the code can read the argument without a replacement string, such as "$1", or "" if it cannot.
 //
-// It ignores a word that consists only of a replacement string, because the user then wants the whole
-// argument to be code.
+// placeholderInCode ignores a word that consists only of a replacement string, because the user then wants the
+// whole argument to be code.
 func placeholderInCode(program []string) (interpreter, placeholder, argForm string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
