@@ -80,11 +80,12 @@ func (t *Tx) reload() error {
 }
 
 // CatchUp applies the cache deltas of the commits that this node has missed, up to the commit with the given
-// number. If deltas are missing or unreadable, it reloads the caches. It also prepares the transaction for a
-// database with other nodes, and may already send the query for the next claim. The backend calls it in
-// BeginTx, when it holds the writer lock.
-func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
-	if err := t.applyMissedDeltas(commits, deltas); err != nil {
+// number. If deltas are missing or unreadable, it reloads the caches. It also reloads them if hasKnown is false.
+// hasKnown reports whether the database is known to contain the last commit that the caches reflect. Then CatchUp
+// prepares the transaction for a database with other nodes, and may send the query of the next claim. The backend
+// calls it in BeginTx, once it holds the writer lock.
+func (t *Tx) CatchUp(commits int64, deltas [][]byte, hasKnown bool) error {
+	if err := t.applyMissedDeltas(commits, deltas, hasKnown); err != nil {
 		return err
 	}
 	s := t.engine
@@ -96,10 +97,12 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	return t.prefetchClaim()
 }
 
-// applyMissedDeltas applies the cache deltas of the missed commits or, if one is missing or unreadable,
-// reloads the caches.
-func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
+// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
+func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte, hasKnown bool) error {
 	s, m := t.engine, &t.engine.mem
+	if !hasKnown {
+		return t.reload()
+	}
 	if commits == m.commits {
 		return nil
 	}

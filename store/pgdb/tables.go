@@ -74,7 +74,8 @@ func nodeTableStatements() []string {
 			heard       TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), -- when it said so
 			gone        BOOLEAN NOT NULL DEFAULT false, -- what it had leased is others'
 			drained     BOOLEAN NOT NULL DEFAULT false,
-			mark        BIGINT NOT NULL DEFAULT 0, -- of its last transaction
+			mark        BIGINT NOT NULL DEFAULT 0, -- random number of its last transaction
+			commits     BIGINT NOT NULL DEFAULT 0, -- meta.commits after that transaction
 			reserved    TEXT NOT NULL DEFAULT '', -- as meta.reserved, of its own leases
 			joined      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
 			version     TEXT NOT NULL,
@@ -94,6 +95,7 @@ func nodeTableStatements() []string {
 		)`,
 		`CREATE TABLE changes (
 			n    BIGINT PRIMARY KEY, -- meta.commits after it
+			base BIGINT NOT NULL, -- nodes.mark of the transaction before it
 			news TEXT NOT NULL -- JSON, '' if there are more than can be told
 		)`,
 		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,

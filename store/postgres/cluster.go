@@ -119,22 +119,24 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 		s.Wake()
 	}
 	if hasCommits {
+		before := s.appliedCommit.Load()
 		timed, cancel := context.WithTimeout(ctx, pgdb.SideConnTimeout)
 		release := c.InterruptWhenDone(timed)
-		commits, err := c.QueryNumber(`SELECT commits FROM meta`)
+		newest, err := readNewestCommit(c)
 		release()
 		cancel()
 		if err != nil {
 			return err
 		}
-		for s.hasMissed(commits) && s.InTxWithoutWaiter() { // the running transaction may have applied the changes
+		// While a transaction is running, wait, because it may apply the changes itself.
+		for s.hasMissed(newest, before) && s.InTxWithoutWaiter() {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(notifyInterval):
 			}
 		}
-		if s.hasMissed(commits) {
+		if s.hasMissed(newest, before) {
 			s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
 		}
 	}
@@ -145,8 +147,13 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 // this node.
 func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 
-// hasMissed reports whether the commit with this number is not applied on this node yet.
-func (s *Store) hasMissed(commitNumber int64) bool { return s.appliedCommits.Load() < commitNumber }
+// hasMissed reports whether this node's cache does not reflect newest, the newest commit of the database. before is
+// the commit that the cache reflected before newest was read. If the cache has not changed since, and newest is not
+// that commit, the database has lost commits.
+func (s *Store) hasMissed(newest commitID, before *commitID) bool {
+	applied := s.appliedCommit.Load()
+	return applied.number < newest.number || applied == before && *applied != newest
+}
 
 // ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
 // settings or other data that all nodes share.

@@ -38,14 +38,18 @@ type Store struct {
 	databaseBytes atomic.Int64 // size of the database as last read
 	sizeReadAt    time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
 
+	// lastMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only the
+	// writer uses it. Counters().Commits is the number of that commit.
+	lastMark int64
+
 	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.
 	reservedText any
 
 	incarnation       int64 // number of this service start; it increases with each start of the node's service
 	nodeLeaseDuration time.Duration
-	appliedCommits    atomic.Int64   // number of the last commit that this node has applied to its memory
-	leaseConn         *pgdb.SideConn // connection for the node lease
+	appliedCommit     atomic.Pointer[commitID] // last commit that this node's cache reflects; set after each commit
+	leaseConn         *pgdb.SideConn           // connection for the node lease
 	changeHints       chan struct{}
 	commitHints       chan struct{}      // makes notifyCommits notify the other nodes
 	cancelListening   context.CancelFunc // stops notifyCommits and listenForCommits
@@ -81,6 +85,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changeHints: make(chan struct{}, 1),
 		commitHints: make(chan struct{}, 1)}
 	s.writer = &serverWriter{store: s}
+	s.appliedCommit.Store(&commitID{})
 	b := backend{s}
 	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
 		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
@@ -154,7 +159,14 @@ func (s *Store) initDatabase() error {
 	if err != nil {
 		return err
 	}
-	return s.Load(s.writer, id)
+	newest, err := readNewestCommit(s.writer)
+	if err == nil {
+		err = s.Load(s.writer, id)
+	}
+	if err == nil && s.Counters().Commits == newest.number {
+		s.lastMark = newest.mark
+	}
+	return err
 }
 
 // serverWriter is the connection for writes. It connects again after the connection was lost.
@@ -173,20 +185,25 @@ func (w *serverWriter) Begin() error {
 	return w.Conn.Begin()
 }
 
-// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the
-// transaction. If the connection is lost during the commit, a new connection reads the mark to find out
-// whether the transaction was stored. The transaction ID cannot be used for this, because a promoted standby
-// may assign the same ID to another transaction. See docs/decisions/0029.
+// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the transaction.
+// The mark and the number of the commit identify the commit for all nodes.
+// If the connection is lost during the commit, a new connection reads the mark to find out whether the
+// transaction was stored. The transaction ID cannot serve as the mark: a promoted standby may assign it
+// again.
+// See docs/decisions/0029 and 0112.
 func (w *serverWriter) Commit() error {
 	if !w.HasWritten() || w.store.Node() == 0 {
 		return w.Conn.Commit()
 	}
 	mark := rand.Int64()
-	if err := w.Exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.store.reservedText, w.store.Node()); err != nil {
+	if err := w.Exec(`UPDATE nodes SET mark = ?, commits = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
+		w.store.Counters().Commits, w.store.reservedText, w.store.Node()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
+	if err == nil {
+		w.store.lastMark = mark
+	}
 	if err == nil || !w.IsClosed() {
 		return err
 	}
@@ -201,6 +218,7 @@ func (w *serverWriter) Commit() error {
 			cancel()
 			switch {
 			case failed == nil && holds == 1:
+				w.store.lastMark = mark
 				return nil
 			case failed == nil:
 				return err // nothing was stored
@@ -256,10 +274,9 @@ func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged b
 	return metaText, t.SetReservedInMeta(metaText != ""), nil
 }
 
-// OnCommit implements engine.Backend. It records the number of the commit, and makes notifyCommits notify the
-// other nodes.
+// OnCommit implements engine.Backend. It records which commit the cache reflects, and notifies the other nodes.
 func (b backend) OnCommit(metaChanged bool) {
-	b.appliedCommits.Store(b.Counters().Commits)
+	b.appliedCommit.Store(&commitID{b.Counters().Commits, b.lastMark})
 	if metaChanged && b.HasOtherNodes() {
 		queue.TrySend(b.commitHints, struct{}{})
 	}
