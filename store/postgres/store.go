@@ -185,12 +185,10 @@ func (w *serverWriter) Begin() error {
 	return w.Conn.Begin()
 }
 
-// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the transaction.
-// The mark and the number of the commit identify the commit for all nodes.
-// If the connection is lost during the commit, a new connection reads the mark to find out whether the
-// transaction was stored. The transaction ID cannot serve as the mark: a promoted standby may assign it
-// again.
-// See docs/decisions/0029 and 0112.
+// Commit implements database.Conn. As part of the transaction, it stores a random number, the mark, in the node's
+// row. The mark and the number of the commit identify the commit for all nodes. If the connection is lost during
+// the commit, a new connection reads the mark to find out whether the transaction was stored. The transaction ID
+// cannot serve as the mark, because a promoted standby may assign it again. See docs/decisions/0029 and 0112.
 func (w *serverWriter) Commit() error {
 	if !w.HasWritten() || w.store.Node() == 0 {
 		return w.Conn.Commit()
