@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
@@ -81,13 +80,14 @@ func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 func (p *prewrite) covers(seq int64) bool { return p != nil && !p.beforeLock && p.jobs[seq] != nil }
 
 // confirmJob reports whether a job's row need not be written, because the database already has it (apart from
-// updated_at). Before the writer lock is held, confirmJob only records the job and returns false.
+// updated_at). Before the writer lock is held, confirmJob only records the job, which must not change afterwards,
+// and returns false.
 func (p *prewrite) confirmJob(j *rules.Job) bool {
 	switch {
 	case p == nil:
 		return false
 	case p.beforeLock:
-		p.jobs[j.Seq] = new(*j)
+		p.jobs[j.Seq] = j
 		return false
 	}
 	written := p.jobs[j.Seq]
@@ -95,8 +95,7 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 		return false
 	}
 	delete(p.jobs, j.Seq)
-	written.UpdatedAt = j.UpdatedAt
-	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
+	return j.WriteScope == rules.WriteRow && records.SameRow(written, j)
 }
 
 // confirmAttempt reports whether the row of an attempt need not be written, because it was written before the

@@ -30,6 +30,24 @@ func RowArgs(j *rules.Job) []any {
 		j.WorkerID, j.HeldUnits, string(j.Reason), j.LastAttempt, newError)
 }
 
+// SameRow reports whether RowArgs returns the same arguments for both jobs, apart from UpdatedAt. It compares the
+// fields one by one, because RowArgs allocates memory for each argument: with four nodes on one PostgreSQL server,
+// comparing the results of RowArgs took an eighth of the nodes' processor time.
+func SameRow(a, b *rules.Job) bool {
+	sameError := a.NewError == b.NewError || a.NewError != nil && b.NewError != nil && *a.NewError == *b.NewError
+	return sameError && a.UID == b.UID && a.State == b.State && a.Slot == b.Slot && a.Lane == b.Lane &&
+		a.Rank == b.Rank && a.Priority == b.Priority && a.MaxAttempts == b.MaxAttempts && a.Attempts == b.Attempts &&
+		a.StartedAttempts == b.StartedAttempts && a.Deferrals == b.Deferrals && a.Shortages == b.Shortages &&
+		a.RunnerCrashes == b.RunnerCrashes && a.NeedsIsolation == b.NeedsIsolation && a.Fence == b.Fence &&
+		a.RunAt == b.RunAt && a.DueAt == b.DueAt && a.AgingSince == b.AgingSince &&
+		a.ArrivalNumber == b.ArrivalNumber && a.ExpiresAt == b.ExpiresAt && a.StartedAt == b.StartedAt &&
+		a.EndedAt == b.EndedAt && a.ExitCode == b.ExitCode && a.Signal == b.Signal && a.PID == b.PID &&
+		a.PausedAt == b.PausedAt && a.PausedBy == b.PausedBy && a.OwnRetention == b.OwnRetention &&
+		a.OutputBytes == b.OutputBytes && a.Node == b.Node && a.StoredBytes == b.StoredBytes &&
+		a.WorkerID == b.WorkerID && a.HeldUnits == b.HeldUnits && a.Reason == b.Reason &&
+		a.LastAttempt == b.LastAttempt
+}
+
 // EncodeDemands encodes demands for a job's row.
 func EncodeDemands(demands []queue.Demand) (string, error) {
 	if len(demands) == 0 {

@@ -3,11 +3,13 @@ package records
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 // The encoded env and stdin are valid JSON for any content, and "" if a job has neither.
@@ -28,6 +30,39 @@ func TestInputIsJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, terms) {
 			t.Errorf("got %+v, %v of %s", got, err, text)
 		}
+	}
+}
+
+// SameRow finds each change of a job that changes an argument of RowArgs, except UpdatedAt, and no other change.
+func TestSameRowComparesRowArgs(t *testing.T) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Job]()) {
+		var original, changed rules.Job
+		value := reflect.ValueOf(&changed).Elem().FieldByIndex(field.Index)
+		switch value.Kind() {
+		case reflect.Bool:
+			value.SetBool(true)
+		case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+			value.SetInt(1)
+		case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+			value.SetUint(1)
+		case reflect.String:
+			value.SetString("changed")
+		case reflect.Pointer:
+			value.Set(reflect.New(value.Type().Elem()))
+		default: // structs, of which other fields are visible here, and slices, maps and functions
+			continue
+		}
+		want := field.Name == "UpdatedAt" || slices.Equal(RowArgs(&original), RowArgs(&changed))
+		if got := SameRow(&original, &changed); got != want {
+			t.Errorf("with another %s: got %t, want %t", field.Name, got, want)
+		}
+	}
+	first, second, other := "no such file", "no such file", "killed"
+	if !SameRow(&rules.Job{NewError: &first}, &rules.Job{NewError: &second}) {
+		t.Error("jobs with equal errors differ")
+	}
+	if SameRow(&rules.Job{NewError: &first}, &rules.Job{NewError: &other}) {
+		t.Error("jobs with different errors are the same")
 	}
 }
 
