@@ -259,3 +259,29 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 	}
 	f.wantStates("1 2 3", "completed completed completed")
 }
+
+// The detail of an ended attempt is the encoded EventDetail, also if it is written without the encoder.
+func TestEndedDetailIsEncodedEventDetail(t *testing.T) {
+	uid := 1000
+	for _, c := range []struct {
+		attempt    queue.Attempt
+		settlement store.Settlement
+		want       queue.EventDetail
+	}{
+		{queue.Attempt{StartedAt: 7}, store.Settlement{}, queue.EventDetail{ExitCode: new(int64(0))}},
+		{queue.Attempt{StartedAt: 7, ExitCode: 3}, store.Settlement{}, queue.EventDetail{ExitCode: new(int64(3))}},
+		{queue.Attempt{StartedAt: 7, ExitCode: -1, Signal: 9}, store.Settlement{}, queue.EventDetail{Signal: 9}},
+		{queue.Attempt{StartedAt: 7, Output: []byte("x")}, store.Settlement{},
+			queue.EventDetail{ExitCode: new(int64(0)), HasOutput: true}},
+		{queue.Attempt{StartedAt: 7}, store.Settlement{Decision: queue.Decision{Reason: queue.ReasonTimedOut}},
+			queue.EventDetail{ExitCode: new(int64(0)), Reason: queue.ReasonTimedOut}},
+		{queue.Attempt{StartedAt: 7}, store.Settlement{EndedBy: &uid, Verb: "cancel"},
+			queue.EventDetail{ExitCode: new(int64(0)), UID: &uid, Verb: "cancel"}},
+	} {
+		c.want.Attempt, c.want.StartedAt = 2, 7
+		got, want := endedDetail(2, &c.attempt, &c.settlement), encodeDetail(c.want)
+		if string(got) != string(want) {
+			t.Errorf("%+v: got %s, want %s", c.attempt, got, want)
+		}
+	}
+}
